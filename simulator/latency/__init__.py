@@ -1,0 +1,1 @@
+"""Latency models: how long one iteration takes on one pipeline stage."""

@@ -1,0 +1,73 @@
+"""What a latency model needs to know of a GPU's kernels: times of one layer on one rank, vectorised over shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from simulator.hardware import LinkSpec
+
+Array = npt.NDArray[np.float64]
+"""Sizes in, seconds out: one value per shape asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionHeads:
+    """The attention heads one rank holds; `window` is the sliding window in tokens, None for full attention."""
+
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRange:
+    """The largest measured sizes; `measured_heads` is False where other head counts were measured than asked for."""
+
+    max_chunk: float
+    max_prefix: float
+    max_num_decodes: float
+    max_kv: float
+    measured_heads: bool = True
+
+
+class Kernels(Protocol):
+    """Kernel times of one GPU, in seconds; every array argument of a call has the same shape as its answer."""
+
+    name: str
+    notes: tuple[str, ...]
+    attention_includes_kv_write: bool
+    """True where the attention times contain the write of the new keys and values: it is then not added again."""
+
+    def gemm_s(self, m: Array, n: int, k: int) -> Array:
+        """[m, k] x [k, n]."""
+
+    def prefill_attention_s(self, chunk: Array, prefix: Array, heads: AttentionHeads) -> Array:
+        """One chunk of a prompt, which attends the `prefix` tokens before it and its own triangle."""
+
+    def decode_attention_s(self, num_decodes: Array, kv_mean: Array, heads: AttentionHeads) -> Array:
+        """One new token each for `num_decodes` sequences that attend `kv_mean` tokens, the new one included."""
+
+    def mixed_attention_s(
+        self, chunk: Array, prefix: Array, num_decodes: Array, kv_mean: Array, heads: AttentionHeads
+    ) -> Array | None:
+        """A chunk and decodes in one batch; None where such batches were not measured."""
+
+    def all_reduce_s(self, message_bytes: Array, world_size: int, link: LinkSpec) -> Array:
+        """All-reduce of a message of that size on every rank."""
+
+    def send_recv_s(self, message_bytes: Array, link: LinkSpec) -> Array:
+        """A message from one GPU to another."""
+
+    def elementwise_s(self, op: str, tokens: Array, width: int) -> Array:
+        """rmsnorm, rope, activation, kv_write, embedding, or sampler (tokens = sequences, width = vocabulary)."""
+
+    def gemm_range(self, n: int, k: int) -> int | None:
+        """The largest m measured for this weight; None where this very weight was not measured."""
+
+    def attention_range(self, heads: AttentionHeads) -> AttentionRange:
+        """The measured range of the attention kernel."""
