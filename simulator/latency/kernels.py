@@ -1,4 +1,4 @@
-"""What a latency model needs to know of a GPU's kernels: times of one layer on one rank, vectorised over shapes."""
+"""What a latency model asks of a GPU's kernels: times of one layer on one rank, vectorised over shapes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class AttentionHeads:
-    """The attention heads one rank holds; `window` is the sliding window in tokens, None for full attention."""
+    """The attention heads of one rank; `window` is the sliding window in tokens, None for full attention."""
 
     q_heads: int
     kv_heads: int
@@ -26,7 +26,7 @@ class AttentionHeads:
 
 @dataclass(frozen=True, slots=True)
 class AttentionRange:
-    """The largest measured sizes; `measured_heads` is False where other head counts were measured than asked for."""
+    """The largest measured sizes; `measured_heads`: these very head counts were measured."""
 
     max_chunk: float
     max_prefix: float
@@ -36,12 +36,12 @@ class AttentionRange:
 
 
 class Kernels(Protocol):
-    """Kernel times of one GPU, in seconds; every array argument of a call has the same shape as its answer."""
+    """Kernel times of one GPU in seconds; the array arguments of a call broadcast to its answer."""
 
     name: str
     notes: tuple[str, ...]
     attention_includes_kv_write: bool
-    """True where the attention times contain the write of the new keys and values: it is then not added again."""
+    """True where attention times contain the write of the new keys and values: it is not added again."""
 
     def gemm_s(self, m: Array, n: int, k: int) -> Array:
         """[m, k] x [k, n]."""
@@ -50,7 +50,7 @@ class Kernels(Protocol):
         """One chunk of a prompt, which attends the `prefix` tokens before it and its own triangle."""
 
     def decode_attention_s(self, num_decodes: Array, kv_mean: Array, heads: AttentionHeads) -> Array:
-        """One new token each for `num_decodes` sequences that attend `kv_mean` tokens, the new one included."""
+        """One new token each for `num_decodes` sequences attending `kv_mean` tokens, the new one included."""
 
     def mixed_attention_s(
         self, chunk: Array, prefix: Array, num_decodes: Array, kv_mean: Array, heads: AttentionHeads
@@ -64,7 +64,7 @@ class Kernels(Protocol):
         """A message from one GPU to another."""
 
     def elementwise_s(self, op: str, tokens: Array, width: int) -> Array:
-        """rmsnorm, rope, activation, kv_write, embedding, or sampler (tokens = sequences, width = vocabulary)."""
+        """rmsnorm, rope, activation, kv_write, embedding; sampler: tokens = sequences, width = vocabulary."""
 
     def gemm_range(self, n: int, k: int) -> int | None:
         """The largest m measured for this weight; None where this very weight was not measured."""
