@@ -1,1 +1,1 @@
-"""Measures the kernels of LLM serving, imports other people's measurements, and fits latency regressors to them."""
+"""Measures the kernels of LLM serving, imports others' measurements, and fits latency regressors to them."""
