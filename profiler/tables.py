@@ -1,11 +1,11 @@
 """The one schema of kernel tables, whoever measured them: a folder with `meta.yaml` and `rows.csv`.
 
-A row is one measured point. Columns that do not apply are empty and read as 0, NaN (statistics) or "". Shapes:
+A row is one measured point. Columns that do not apply are empty: they read as 0, NaN (statistics) or "".
 
 - gemm: m, n, k of [m, k] x [k, n] on one rank;
-- attention: num_chunks chunks of chunk_tokens each, every one on prefix_tokens; num_decodes decodes whose KV lengths
-  (the new token included) sum to decode_kv_tokens, the largest being decode_kv_max_tokens; q_heads, kv_heads,
-  head_dim, window (0 = none);
+- attention: num_chunks chunks of chunk_tokens each, every one on prefix_tokens; num_decodes decodes whose KV
+  lengths (the new token included) sum to decode_kv_tokens, the largest being decode_kv_max_tokens; q_heads,
+  kv_heads, head_dim, window (0 = none);
 - all_reduce, send_recv: message_bytes, world_size, topology (nvlink, nvlink_pair, pcie, ethernet);
 - rmsnorm, rope, activation, kv_write, embedding: m tokens of `width` elements;
 - sampler: m sequences over a vocabulary of `width`;
@@ -203,7 +203,7 @@ def read_meta(folder: Path) -> TableMeta:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
-            f"{folder}: not a kernel table, {META_FILE} is missing (a table is a folder with {META_FILE}, {ROWS_FILE})"
+            f"{folder}: not a kernel table (a folder with {META_FILE} and {ROWS_FILE}), {META_FILE} is missing"
         ) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"{path}: {' '.join(str(error).split())}") from None
