@@ -1,9 +1,9 @@
-"""Requests that decode together, kept so that an iteration costs the same for two of them as for two hundred.
+"""Requests that decode together, kept so that an iteration costs the same for two as for two hundred.
 
-In every policy that runs all decodes that are ready, each member gets one token per iteration. A set is then a
-clock: a member knows the tick at which it finishes, its KV length is an offset plus the ticks so far, and
-it opens a new KV block when that length is a multiple of the block size. A tick touches only those
-members that finish. Token times are not stored: token k of a member is the end of the set's k-th iteration.
+In every policy that runs all decodes that are ready, each member gets one token per iteration. A set is
+then a clock: a member knows the tick at which it finishes, its KV length is an offset plus the ticks so
+far, and it opens a new KV block when that length is a multiple of the block size. A tick touches only those
+members that finish. Token times are not stored: they are the ends of the iterations that ran the set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DecodeSet:
         self.ticks = 0
         self.kv_tokens = 0
         self._members: dict[int, Request] = {}
-        # Members by (length - ticks) modulo the block size: those that open a block at the next tick share one.
+        # Members by (length - ticks) modulo the block size; those that open a block next share a residue.
         self._residues = [0] * block_size
         # Heaps whose entries of departed members are dropped when they surface.
         self._finish: list[tuple[int, int, Request]] = []

@@ -1,0 +1,241 @@
+"""The steps that policies are made of: run the decodes, continue prefills, admit new requests.
+
+A scheduler knows requests and KV blocks; no clock, no latency model. The same object therefore serves the
+simulated clock and the wall clock of a replay on real kernels. Conventions, from the Sarathi-Serve paper and
+its artefact: a request's whole context is reserved at admission and a decode takes a block when it crosses
+into one; progress counts when a batch ends, so that one chunk of a prompt is in flight at a time; the last
+chunk of a prompt emits the first output token; a victim of preemption starts over at the head of the queue.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import insort
+from collections import deque
+from operator import attrgetter
+from typing import ClassVar
+
+from simulator.batch import Batch, BatchShape, Chunk, Slice
+from simulator.decode_set import DecodeSet
+from simulator.kv import KVBlocks
+from simulator.request import Request
+
+_ID = attrgetter("id")
+
+
+class BatchBuilder:
+    """A batch in the making and what is left of its token budget (None: no limit)."""
+
+    __slots__ = ("decodes", "num_tokens", "preempted", "prefills", "token_budget")
+
+    def __init__(self, token_budget: int | None) -> None:
+        self.token_budget = token_budget
+        self.num_tokens = 0
+        self.prefills: list[Slice] = []
+        self.decodes: DecodeSet | None = None
+        self.preempted: list[Request] = []
+
+    def __bool__(self) -> bool:
+        return self.num_tokens > 0
+
+    def room_for(self, tokens: int) -> int:
+        """How many of so many tokens still fit the budget."""
+        if self.token_budget is None:
+            return tokens
+        return max(0, min(tokens, self.token_budget - self.num_tokens))
+
+    def add_prefill(self, request: Request, tokens: int) -> None:
+        """Add a chunk, or a whole prompt."""
+        self.prefills.append(Slice(request, tokens))
+        self.num_tokens += tokens
+        request.in_flight = True
+
+
+class Scheduler(ABC):
+    """Queues, admission, preemption and bookkeeping; a policy adds `_fill`, the order of the steps.
+
+    `token_budget` is the most tokens of one iteration (vLLM: max_num_batched_tokens), `max_num_seqs` the most
+    admitted requests, `max_model_len` the most tokens of a request, prompt and answer.
+    """
+
+    name: ClassVar[str]
+    reserves_worst_case: ClassVar[bool] = False
+    """Whether admission reserves KV blocks for `max_model_len` tokens, as Orca and FasterTransformer do."""
+
+    def __init__(self, kv: KVBlocks, *, token_budget: int, max_num_seqs: int, max_model_len: int) -> None:
+        self.kv = kv
+        self.token_budget = token_budget
+        self.max_num_seqs = max_num_seqs
+        self.max_model_len = max_model_len
+        self.waiting: deque[Request] = deque()
+        self.prefilling: list[Request] = []
+        self.num_running = 0
+        self._num_sets = 0
+        self.ready = self._new_set()
+        if self.reserves_worst_case:
+            kv.watermark = 0
+
+    @abstractmethod
+    def _fill(self, batch: BatchBuilder) -> None:
+        """Put the next iteration together, step by step."""
+
+    @property
+    def _iteration_tokens(self) -> int | None:
+        """The most tokens that `_fill` may put in one iteration; None for a policy without a limit."""
+        return self.token_budget
+
+    def add(self, request: Request) -> str | None:
+        """Queue a request; one that could never run is not queued, and the reason is returned."""
+        if request.max_tokens + 1 > self.max_model_len:
+            return f"{request.max_tokens + 1} tokens exceed max_model_len {self.max_model_len}"
+        blocks = self._blocks_of(request, request.max_tokens + 1)
+        available = self.kv.num_blocks - self.kv.watermark
+        if blocks > available:
+            return f"{request.max_tokens + 1} tokens need {blocks} KV blocks of {available}"
+        self.waiting.append(request)
+        return None
+
+    def schedule(self) -> Batch | None:
+        """The next iteration, or None when nothing can run now."""
+        builder = BatchBuilder(self._iteration_tokens)
+        self._fill(builder)
+        if not builder.num_tokens:
+            return None
+        return self._seal(builder)
+
+    def complete(self, batch: Batch) -> list[Request]:
+        """Account for an iteration that has ended; return the requests that finished with it."""
+        finished: list[Request] = []
+        decodes = batch.decodes
+        if decodes is not None:
+            finished = decodes.tick()
+            if len(self.ready) > len(decodes):
+                self.ready.absorb(decodes)
+            else:
+                if len(self.ready):
+                    decodes.absorb(self.ready)
+                self.ready = decodes
+        for request, tokens in batch.prefills:
+            request.in_flight = False
+            request.num_computed += tokens
+            if not request.behind:
+                self.prefilling.remove(request)
+                request.num_generated += 1
+                if request.num_generated == request.output_tokens:
+                    finished.append(request)
+                else:
+                    self.ready.join(request)
+        for request in finished:
+            self.num_running -= 1
+            self.kv.give_back(self._blocks_of(request, request.num_computed))
+        return finished
+
+    # The steps.
+
+    def _run_decodes(self, batch: BatchBuilder) -> None:
+        """One token for every request that decodes and is not in flight in another batch."""
+        ready = self.ready
+        if not len(ready):
+            return
+        if not self.reserves_worst_case:
+            needed = ready.blocks_needed
+            # A decode wants a free block even where it opens none: only the last one may find the pool empty.
+            if self.kv.free > needed:
+                self.kv.free -= needed
+            else:
+                self._run_decodes_under_pressure(batch)
+        if count := len(ready):
+            batch.decodes = ready
+            batch.num_tokens += count
+            self.ready = self._new_set()
+
+    def _continue_prefills(self, batch: BatchBuilder) -> None:
+        """The next chunk of every prompt that has begun, oldest first, as far as the budget goes."""
+        for request in self.prefilling:
+            if not request.in_flight and (tokens := batch.room_for(request.behind)):
+                batch.add_prefill(request, tokens)
+
+    def _admit(self, batch: BatchBuilder, *, whole: bool = False) -> None:
+        """Admit waiting requests in order until one finds no budget, no place or no memory.
+
+        With `whole` a prompt is not cut: it enters if all of it fits the budget.
+        """
+        while self.waiting and self.num_running < self.max_num_seqs:
+            request = self.waiting[0]
+            tokens = batch.room_for(request.behind)
+            blocks = self._blocks_of(request, request.behind)
+            if not tokens or (whole and tokens < request.behind) or not self.kv.can_admit(blocks):
+                return
+            self.waiting.popleft()
+            self.kv.take(blocks)
+            self.num_running += 1
+            # A request that was preempted can be older than those whose prompt is under way.
+            insort(self.prefilling, request, key=_ID)
+            batch.add_prefill(request, tokens)
+
+    # Bookkeeping.
+
+    def _run_decodes_under_pressure(self, batch: BatchBuilder) -> None:
+        """Give out the last blocks one by one, oldest request first; the youngest makes way (by recompute).
+
+        A victim is a request not yet served in this walk, be it decoding or in the middle of its prompt, and
+        never one in flight; where there is none, the request that lacks the block makes way itself.
+        """
+        begun = (request for request in self.prefilling if not request.in_flight)
+        queue = deque(sorted([*self.ready, *begun], key=_ID))
+        while queue:
+            request = queue.popleft()
+            if request.decode_set is None:
+                continue
+            while not self.kv.free:
+                victim = queue.pop() if queue else request
+                self._preempt(victim)
+                batch.preempted.append(victim)
+                if victim is request:
+                    break
+            else:
+                if self.ready.kv_of(request) % self.kv.block_size == 0:
+                    self.kv.take(1)
+
+    def _preempt(self, victim: Request) -> None:
+        """Take a request's KV blocks away and put it at the head of the queue, to be computed again."""
+        if victim.decode_set is not None:
+            victim.decode_set.leave(victim)
+            held = victim.num_computed
+        else:
+            self.prefilling.remove(victim)
+            held = victim.num_tokens
+        self.kv.give_back(self._blocks_of(victim, held))
+        victim.num_computed = 0
+        victim.num_preemptions += 1
+        self.num_running -= 1
+        self.waiting.appendleft(victim)
+
+    def _blocks_of(self, request: Request, num_tokens: int) -> int:
+        """KV blocks reserved for a request with so many tokens of context."""
+        return self.kv.blocks_for(self.max_model_len if self.reserves_worst_case else num_tokens)
+
+    def _new_set(self) -> DecodeSet:
+        self._num_sets += 1
+        return DecodeSet(self._num_sets - 1, self.kv.block_size)
+
+    def _seal(self, builder: BatchBuilder) -> Batch:
+        decodes = builder.decodes
+        chunks: tuple[Chunk, ...] = ()
+        prompts_ended = 0
+        if builder.prefills:
+            chunks = tuple(Chunk(tokens, request.num_computed) for request, tokens in builder.prefills)
+            prompts_ended = sum(tokens == request.behind for request, tokens in builder.prefills)
+        if decodes is None:
+            shape = BatchShape(chunks, 0, 0, 0, prompts_ended, builder.num_tokens)
+        else:
+            count = len(decodes)
+            shape = BatchShape(
+                chunks,
+                count,
+                decodes.kv_tokens + count,
+                decodes.kv_max + 1,
+                count + prompts_ended,
+                builder.num_tokens,
+            )
+        return Batch(tuple(builder.prefills), decodes, shape, tuple(builder.preempted))
