@@ -60,7 +60,7 @@ class Scheduler(ABC):
 
     name: ClassVar[str]
     reserves_worst_case: ClassVar[bool] = False
-    """Whether admission reserves KV blocks for `max_model_len` tokens, as Orca and FasterTransformer do."""
+    """Whether admission reserves KV blocks for `max_model_len` tokens, as in Orca and FasterTransformer."""
 
     def __init__(self, kv: KVBlocks, *, token_budget: int, max_num_seqs: int, max_model_len: int) -> None:
         self.kv = kv
@@ -71,9 +71,8 @@ class Scheduler(ABC):
         self.prefilling: list[Request] = []
         self.num_running = 0
         self._num_sets = 0
-        self.ready = self._new_set()
-        if self.reserves_worst_case:
-            kv.watermark = 0
+        self._spare: list[DecodeSet] = []
+        self.ready = self._empty_set()
 
     @abstractmethod
     def _fill(self, batch: BatchBuilder) -> None:
@@ -109,12 +108,14 @@ class Scheduler(ABC):
         decodes = batch.decodes
         if decodes is not None:
             finished = decodes.tick()
-            if len(self.ready) > len(decodes):
-                self.ready.absorb(decodes)
-            else:
-                if len(self.ready):
-                    decodes.absorb(self.ready)
-                self.ready = decodes
+            # The smaller set moves; with one batch in flight it is empty and nothing does.
+            smaller = self.ready
+            if len(smaller) > len(decodes):
+                smaller, decodes = decodes, smaller
+            if len(smaller):
+                decodes.absorb(smaller)
+            self._spare.append(smaller)
+            self.ready = decodes
         for request, tokens in batch.prefills:
             request.in_flight = False
             request.num_computed += tokens
@@ -147,7 +148,7 @@ class Scheduler(ABC):
         if count := len(ready):
             batch.decodes = ready
             batch.num_tokens += count
-            self.ready = self._new_set()
+            self.ready = self._empty_set()
 
     def _continue_prefills(self, batch: BatchBuilder) -> None:
         """The next chunk of every prompt that has begun, oldest first, as far as the budget goes."""
@@ -215,7 +216,9 @@ class Scheduler(ABC):
         """KV blocks reserved for a request with so many tokens of context."""
         return self.kv.blocks_for(self.max_model_len if self.reserves_worst_case else num_tokens)
 
-    def _new_set(self) -> DecodeSet:
+    def _empty_set(self) -> DecodeSet:
+        if self._spare:
+            return self._spare.pop()
         self._num_sets += 1
         return DecodeSet(self._num_sets - 1, self.kv.block_size)
 

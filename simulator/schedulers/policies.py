@@ -1,10 +1,9 @@
-"""The policies, each an order of the steps in base.py; sections refer to the Sarathi-Serve paper (OSDI'24)."""
+"""The policies, each an order of the steps in base.py; sections are those of the Sarathi-Serve paper."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from simulator.kv import KVBlocks
 from simulator.schedulers.base import BatchBuilder, Scheduler
 
 
@@ -23,7 +22,7 @@ class StallFree(Scheduler):
 
 
 class PrefillFirst(Scheduler):
-    """vLLM before chunked prefill (Algorithm 2): whole prompts as soon as they fit, and no decode beside them.
+    """vLLM before chunked prefill (Algorithm 2): whole prompts as soon as they fit, no decode beside them.
 
     As there, a prefill iteration holds at most `max_model_len` tokens; the token budget has no part in it.
     """
@@ -90,17 +89,13 @@ class HybridOnly(StallFree):
 class ChunkedOnly(Scheduler):
     """Ablation (Table 4): prompts in chunks, but never in one batch with decodes; the two take turns.
 
-    On the prefill's turn prompts that have begun go on; only where there is none are new ones admitted. A turn
-    that finds nothing to do passes to the other side.
+    On the prefills' turn prompts that have begun go on; only where there is none are new ones admitted. A
+    turn that finds nothing to do passes to the other side.
     """
 
     name: ClassVar[str] = "chunked_only"
 
-    def __init__(self, kv: KVBlocks, *, token_budget: int, max_num_seqs: int, max_model_len: int) -> None:
-        super().__init__(
-            kv, token_budget=token_budget, max_num_seqs=max_num_seqs, max_model_len=max_model_len
-        )
-        self._prefills_turn = True
+    _prefills_turn = True
 
     def _fill(self, batch: BatchBuilder) -> None:
         turns = (self._run_prefills, self._run_decodes)
