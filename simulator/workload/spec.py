@@ -1,0 +1,215 @@
+"""What a workload is, as configuration: where lengths come from and when requests arrive.
+
+Leaves out how they are drawn (`lengths`, `arrivals`) and how files are read (`traces`).
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+MAX_TOKENS = 10_000_000
+"""Longest prompt or output believed; longer ones are slips of a unit or a column."""
+
+Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
+TokenMean = Annotated[float, Field(ge=1, le=MAX_TOKENS, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+NORMAL_P90 = 1.2815515655446004
+"""90th percentile of the standard normal distribution."""
+
+
+class Spec(BaseModel):
+    """Base of the workload's specs: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Fixed(Spec):
+    """Every length the same."""
+
+    kind: Literal["fixed"] = "fixed"
+    tokens: Tokens
+
+
+class Range(Spec):
+    """Lengths from `low` to `high`, both included."""
+
+    low: Tokens
+    high: Tokens
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low ({self.low}) is above high ({self.high})")
+        return self
+
+
+class Tailed(Range):
+    """A distribution with open tails: draws outside `low`..`high` are set to the nearer bound."""
+
+    low: Tokens = 1
+    high: Tokens = MAX_TOKENS
+
+
+class Lognormal(Tailed):
+    """Lognormal lengths, by their median and one of `sigma` (of the logarithm), `mean` or `p90`."""
+
+    kind: Literal["lognormal"] = "lognormal"
+    median: TokenMean
+    sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] | None = None
+    mean: TokenMean | None = None
+    p90: TokenMean | None = None
+
+    @model_validator(mode="after")
+    def _one_spread(self) -> Self:
+        given = [key for key in ("sigma", "mean", "p90") if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"give one of sigma, mean, p90 beside median, not {' and '.join(given) or 'none'}"
+            )
+        for key in ("mean", "p90"):
+            value = getattr(self, key)
+            if value is not None and value < self.median:
+                raise ValueError(f"{key} ({value:g}) is below the median ({self.median:g})")
+        return self
+
+    @property
+    def log_sigma(self) -> float:
+        """Standard deviation of the logarithm, from whichever spread was given."""
+        if self.sigma is not None:
+            return self.sigma
+        if self.mean is not None:
+            return math.sqrt(2 * math.log(self.mean / self.median))
+        assert self.p90 is not None  # the validator saw to it
+        return math.log(self.p90 / self.median) / NORMAL_P90
+
+
+class Gamma(Tailed):
+    """Gamma lengths, by their mean and either `shape` or `cv` (std / mean = 1 / sqrt(shape))."""
+
+    kind: Literal["gamma"] = "gamma"
+    mean: TokenMean
+    shape: Positive | None = None
+    cv: Positive | None = None
+
+    @model_validator(mode="after")
+    def _one_spread(self) -> Self:
+        if (self.shape is None) == (self.cv is None):
+            raise ValueError("give either shape or cv beside mean")
+        return self
+
+    @property
+    def gamma_shape(self) -> float:
+        """The shape parameter, from whichever spread was given."""
+        if self.shape is not None:
+            return self.shape
+        assert self.cv is not None  # the validator saw to it
+        return self.cv**-2
+
+
+class Uniform(Range):
+    """Whole numbers from `low` to `high`, both included, equally likely."""
+
+    kind: Literal["uniform"] = "uniform"
+
+
+class Zipf(Range):
+    """A power law cut at both ends: a length of k tokens, `low` <= k <= `high`, has weight k ** -alpha."""
+
+    kind: Literal["zipf"] = "zipf"
+    alpha: Annotated[float, Field(ge=0, le=20, allow_inf_nan=False)]
+
+
+class Quantiles(Spec):
+    """An empirical distribution by quantiles, {0: 1, 0.5: 415, 0.9: 834, 1: 1024}; linear between them."""
+
+    kind: Literal["quantiles"] = "quantiles"
+    points: dict[Annotated[float, Field(ge=0, le=1)], TokenMean]
+
+    @model_validator(mode="after")
+    def _a_distribution(self) -> Self:
+        levels = sorted(self.points)
+        if len(levels) < 2 or levels[0] != 0 or levels[-1] != 1:
+            raise ValueError("points must run from quantile 0 (the smallest) to quantile 1 (the largest)")
+        for lower, upper in pairwise(levels):
+            if self.points[lower] > self.points[upper]:
+                raise ValueError(f"points fall between the quantiles {lower:g} and {upper:g}: they must not")
+        return self
+
+
+def _fixed_shorthand(value: Any) -> Any:
+    """A bare number of tokens stands for a fixed length."""
+    return {"kind": "fixed", "tokens": value} if isinstance(value, int | float) else value
+
+
+LengthSpec = Annotated[
+    Annotated[Fixed | Lognormal | Gamma | Uniform | Zipf | Quantiles, Field(discriminator="kind")],
+    BeforeValidator(_fixed_shorthand),
+]
+"""One length distribution; a bare number means `fixed`."""
+
+
+class Lengths(Spec):
+    """Prompt and output lengths, drawn independently."""
+
+    prompt: LengthSpec
+    output: LengthSpec
+
+
+Arrivals = Literal["auto", "trace", "poisson", "gamma", "constant", "all_at_once"]
+
+
+class WorkloadSpec(Spec):
+    """The requests of a scenario: lengths from a trace or distributions, arrivals from it or a process.
+
+    `arrivals: auto` replays the trace's own times if it has them and no `rate_rps` is given, and is Poisson
+    at `rate_rps` otherwise. `arrivals: trace` with `rate_rps` stretches the trace's times to that mean rate.
+    """
+
+    trace: str | None = Field(None, min_length=1, description="name of a shipped trace, or path of a file")
+    lengths: Lengths | None = Field(None, description="distributions in place of a trace")
+    num_requests: Annotated[int, Field(ge=1, le=100_000_000)] | None = Field(
+        None, description="default: every request of the trace; 2048 with distributions"
+    )
+    arrivals: Arrivals = "auto"
+    rate_rps: Positive | None = Field(None, description="mean requests per second")
+    cv: Positive | None = Field(None, description="gamma arrivals: std / mean of the gaps; above 1 is bursty")
+    truncate_at: Positive | None = Field(
+        None, description="poisson: longest gap, in mean gaps (the paper's artefact: 3); raises the real load"
+    )
+    speed: Positive = Field(1.0, description="replay of a trace's times: 2 is twice as fast")
+    max_total_tokens: Annotated[int, Field(ge=2, le=2 * MAX_TOKENS)] | None = Field(
+        None, description="longest prompt + output accepted"
+    )
+    on_too_long: Literal["reject", "drop", "scale"] = Field(
+        "reject",
+        description="beyond max_total_tokens: turn away and count, leave out, or shrink both lengths",
+    )
+
+    @model_validator(mode="after")
+    def _one_source_of_lengths(self) -> Self:
+        if self.trace is not None and self.lengths is not None:
+            raise ValueError("trace and lengths exclude each other: set one of them to null")
+        if self.trace is None and self.lengths is None:
+            raise ValueError("give either trace (a name or a path) or lengths.prompt and lengths.output")
+        if self.trace is None and self.arrivals == "trace":
+            raise ValueError("arrivals: trace needs a trace")
+        return self
+
+    @model_validator(mode="after")
+    def _arrival_keys_apply(self) -> Self:
+        if (self.cv is not None) != (self.arrivals == "gamma"):
+            raise ValueError("cv belongs to arrivals: gamma, which needs it")
+        if self.truncate_at is not None and self.arrivals not in ("auto", "poisson"):
+            raise ValueError(f"truncate_at belongs to Poisson arrivals, not to {self.arrivals}")
+        if self.arrivals == "all_at_once" and self.rate_rps is not None:
+            raise ValueError("arrivals: all_at_once has no rate: set rate_rps to null")
+        if self.speed != 1 and self.arrivals not in ("auto", "trace"):
+            raise ValueError(f"speed belongs to the replay of a trace, not to {self.arrivals} arrivals")
+        if self.speed != 1 and self.rate_rps is not None:
+            raise ValueError("speed and rate_rps exclude each other: both say how fast requests arrive")
+        return self
