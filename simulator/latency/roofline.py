@@ -1,4 +1,4 @@
-"""Kernel times from first principles: arithmetic, bytes moved, launches, and the tile steps of matrix products.
+"""Kernel times from first principles: arithmetic, bytes moved, launches, and the tiles of matrix products.
 
 It stands in where nothing was measured, and fits build on it: they learn log(measured / roofline).
 The constants were chosen on public A100, A40 and H100 operator tables; docs/latency-model.md has the errors.
@@ -52,7 +52,7 @@ class RooflineKernels:
         self._num_sms = gpu.sm_count
 
     def gemm_s(self, m: Array, n: int, k: int) -> Array:
-        """Waves of output tiles over the SMs, the best tile shape taken; the weight stream overlaps in part."""
+        """Waves of the best output tiles over the SMs; the stream of weights overlaps with them in part."""
         candidates = [self._tiled_s(m, n, k, tile, split) for tile in GEMM_TILES for split in GEMM_SPLITS]
         compute = np.minimum.reduce(candidates)
         memory = ELEMENT_BYTES * (float(n) * k + m * k + m * n) / self._bandwidth
