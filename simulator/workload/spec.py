@@ -6,26 +6,26 @@ Leaves out how they are drawn (`lengths`, `arrivals`) and how files are read (`t
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
+
+from simulator.errors import suggest
+from simulator.spec import Spec
 
 MAX_TOKENS = 10_000_000
 """Longest prompt or output believed; longer ones are slips of a unit or a column."""
 
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
-TokenMean = Annotated[float, Field(ge=1, le=MAX_TOKENS, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+TokenMean = Annotated[float, Field(ge=1, le=MAX_TOKENS)]
+Positive = Annotated[float, Field(gt=0)]
+
+CoefficientOfVariation = Annotated[float, Field(ge=1e-3, le=1e3)]
 
 NORMAL_P90 = 1.2815515655446004
 """90th percentile of the standard normal distribution."""
-
-
-class Spec(BaseModel):
-    """Base of the workload's specs: frozen, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Fixed(Spec):
@@ -60,7 +60,7 @@ class Lognormal(Tailed):
 
     kind: Literal["lognormal"] = "lognormal"
     median: TokenMean
-    sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] | None = None
+    sigma: Annotated[float, Field(ge=0, le=10)] | None = None
     mean: TokenMean | None = None
     p90: TokenMean | None = None
 
@@ -93,8 +93,8 @@ class Gamma(Tailed):
 
     kind: Literal["gamma"] = "gamma"
     mean: TokenMean
-    shape: Positive | None = None
-    cv: Positive | None = None
+    shape: Annotated[float, Field(ge=1e-6, le=1e6)] | None = None
+    cv: CoefficientOfVariation | None = None
 
     @model_validator(mode="after")
     def _one_spread(self) -> Self:
@@ -121,14 +121,14 @@ class Zipf(Range):
     """A power law cut at both ends: a length of k tokens, `low` <= k <= `high`, has weight k ** -alpha."""
 
     kind: Literal["zipf"] = "zipf"
-    alpha: Annotated[float, Field(ge=0, le=20, allow_inf_nan=False)]
+    alpha: Annotated[float, Field(ge=0, le=20)]
 
 
 class Quantiles(Spec):
     """An empirical distribution by quantiles, {0: 1, 0.5: 415, 0.9: 834, 1: 1024}; linear between them."""
 
     kind: Literal["quantiles"] = "quantiles"
-    points: dict[Annotated[float, Field(ge=0, le=1)], TokenMean]
+    points: dict[Annotated[float, Field(ge=0, le=1, strict=False)], TokenMean]
 
     @model_validator(mode="after")
     def _a_distribution(self) -> Self:
@@ -141,15 +141,20 @@ class Quantiles(Spec):
         return self
 
 
-def _fixed_shorthand(value: Any) -> Any:
-    """A bare number of tokens stands for a fixed length."""
-    return {"kind": "fixed", "tokens": value} if isinstance(value, int | float) else value
+Distribution = Fixed | Lognormal | Gamma | Uniform | Zipf | Quantiles
+KINDS: tuple[str, ...] = tuple(spec.model_fields["kind"].default for spec in get_args(Distribution))
 
 
-LengthSpec = Annotated[
-    Annotated[Fixed | Lognormal | Gamma | Uniform | Zipf | Quantiles, Field(discriminator="kind")],
-    BeforeValidator(_fixed_shorthand),
-]
+def _readable(value: Any) -> Any:
+    """A bare number of tokens stands for a fixed length; an unknown kind is named with its neighbours."""
+    if isinstance(value, int | float):
+        return {"kind": "fixed", "tokens": value}
+    if isinstance(value, Mapping) and value.get("kind") not in KINDS:
+        raise ValueError(f"unknown kind {value.get('kind')!r}{suggest(str(value.get('kind')), KINDS)}")
+    return value
+
+
+LengthSpec = Annotated[Annotated[Distribution, Field(discriminator="kind")], BeforeValidator(_readable)]
 """One length distribution; a bare number means `fixed`."""
 
 
@@ -177,7 +182,9 @@ class WorkloadSpec(Spec):
     )
     arrivals: Arrivals = "auto"
     rate_rps: Positive | None = Field(None, description="mean requests per second")
-    cv: Positive | None = Field(None, description="gamma arrivals: std / mean of the gaps; above 1 is bursty")
+    cv: CoefficientOfVariation | None = Field(
+        None, description="gamma arrivals: std / mean of the gaps; above 1 is bursty"
+    )
     truncate_at: Positive | None = Field(
         None, description="poisson: longest gap, in mean gaps (the paper's artefact: 3); raises the real load"
     )
