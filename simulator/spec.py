@@ -1,6 +1,7 @@
 """Base of every frozen configuration class, and the one place that words what a user's value lacks.
 
 `Spec` refuses unknown keys, coercions ("5" for 5, true for 1) and numbers that are not finite.
+A validator may raise PydanticCustomError of type `bad_key` with {key, problem} to blame one key of a mapping.
 `parse` turns pydantic's report into one line: where, which key, what is allowed, what was found.
 """
 
@@ -44,21 +45,33 @@ def parse(spec: type[SpecT], data: Any, where: str) -> SpecT:
     try:
         return spec.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {explain(error)}") from None
+        raise ConfigError(f"{where}: {_explain(error, data)}") from None
 
 
-def explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, data: Any) -> str:
     """One line for all that is wrong, at most three findings in full."""
-    findings = [_finding(detail) for detail in error.errors(include_url=False)]
+    findings = [_finding(detail, key_path(detail["loc"], data)) for detail in error.errors(include_url=False)]
     more = len(findings) - SHOWN_ERRORS
     return "; ".join(findings[:SHOWN_ERRORS]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _finding(detail: ErrorDetails) -> str:
-    path = [str(part) for part in detail["loc"] if not str(part).endswith("]")]
+def key_path(location: tuple[int | str, ...], data: Any) -> list[str]:
+    """The keys a user wrote, out of pydantic's location, which also names validators and union members."""
+    path = []
+    for depth, part in enumerate(location):
+        inside = isinstance(data, Mapping) and part in data
+        if inside or isinstance(part, int) or depth == len(location) - 1:
+            path.append(str(part))
+            data = data[part] if inside else None
+    return path
+
+
+def _finding(detail: ErrorDetails, path: list[str]) -> str:
     context = detail.get("ctx", {})
     if detail["type"] == "unknown_key":
         return f"unknown key {'.'.join([*path, context['key']])}{context['hint']}"
+    if detail["type"] == "bad_key":
+        return f"{'.'.join([*path, context['key']])}: {context['problem']}"
     key = ".".join(path)
     if detail["type"] == "missing":
         return f"key {key} is required"

@@ -1,0 +1,165 @@
+"""The scenario: everything that decides a simulation but its seed, as frozen, validated settings.
+
+Names of presets (model, gpu, cluster, engine) stay names here; `simulator.load` resolves them. An SLO is a
+bound on one statistic of one latency: `p99_tbt_ms: 50`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic_core import PydanticCustomError
+
+from simulator.errors import suggest
+from simulator.spec import Spec, parse
+from simulator.workload.spec import WorkloadSpec
+
+Policy = Literal["stall_free", "prefill_first", "decode_first", "orca", "hybrid_only", "chunked_only"]
+
+SLO_STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "max")
+SLO_METRICS = ("ttft", "tbt", "tpot", "e2e", "scheduling_delay")
+SLO_UNITS = ("ms", "s")
+SLO_SYNONYMS = {"itl": "tbt", "e2el": "e2e"}
+SLO_KEY = re.compile(
+    r"(?P<statistic>[a-z0-9]+?)_(?P<metric>[a-z0-9_]+?)(?:_(?P<unit>ms|s|us|sec|seconds|min))?"
+)
+
+
+def slo_key(key: str) -> str:
+    """The canonical form of `<statistic>_<metric>_<unit>` (itl becomes tbt); ValueError says why not."""
+    match = SLO_KEY.fullmatch(key)
+    if match is None:
+        raise ValueError("an SLO is <statistic>_<metric>_<unit>, such as p99_tbt_ms")
+    statistic, metric, unit = match["statistic"], match["metric"], match["unit"]
+    metric = SLO_SYNONYMS.get(metric, metric)
+    if statistic not in SLO_STATISTICS:
+        raise ValueError(f"unknown statistic {statistic!r}{suggest(statistic, SLO_STATISTICS)}")
+    if metric not in SLO_METRICS:
+        raise ValueError(f"unknown metric {metric!r}{suggest(metric, SLO_METRICS)}")
+    if unit not in SLO_UNITS:
+        found = f"unit {unit!r} is unknown" if unit else "the unit is missing"
+        raise ValueError(f"{found}: say {statistic}_{metric}_ms or {statistic}_{metric}_s")
+    return f"{statistic}_{metric}_{unit}"
+
+
+def _canonical_slo(value: Any) -> Any:
+    """Keys checked and put in canonical words; a bound of null is dropped, so that an override lifts it."""
+    if not isinstance(value, Mapping):
+        return value
+    bounds: dict[str, Any] = {}
+    for key, bound in value.items():
+        try:
+            name = slo_key(str(key))
+            if _same_quantity(name, bounds):
+                raise ValueError("this quantity has a bound already")
+        except ValueError as error:
+            context = {"key": str(key), "problem": str(error)}
+            raise PydanticCustomError("bad_key", "{problem}", context) from None
+        if bound is not None:
+            bounds[name] = bound
+    return bounds
+
+
+def _same_quantity(key: str, bounds: Mapping[str, Any]) -> list[str]:
+    """The bounds on what a canonical key bounds, whatever their unit."""
+    return [name for name in bounds if name.rpartition("_")[0] == key.rpartition("_")[0]]
+
+
+class ParallelSpec(Spec):
+    """How one replica is spread over GPUs."""
+
+    tensor: PositiveInt = 1
+    pipeline: PositiveInt = 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.tensor * self.pipeline
+
+
+class SchedulerSpec(Spec):
+    """The scheduling policy and its limits."""
+
+    policy: Policy = "stall_free"
+    token_budget: PositiveInt = 512
+    """Most tokens of one iteration (vLLM: max_num_batched_tokens)."""
+    max_num_seqs: PositiveInt = 128
+    max_model_len: PositiveInt | None = None
+    """Most tokens of one request, prompt and output; by default what the model was trained for."""
+
+
+class MemorySpec(Spec):
+    """How GPU memory is shared out."""
+
+    utilization: float = Field(default=0.9, gt=0, le=1)
+    """Share of the GPU's memory that the engine may use (vLLM: gpu_memory_utilization)."""
+    block_size_tokens: PositiveInt = 16
+    watermark: float = Field(default=0.01, ge=0, lt=1)
+    """Share of the KV blocks that admission leaves free."""
+    num_blocks: PositiveInt | None = None
+    """KV blocks of a replica; by default computed from what the weights and activations leave."""
+
+
+class Scenario(Spec):
+    """One deployment under one workload, with the SLO it has to meet."""
+
+    name: str = ""
+    description: str = ""
+    model: str = Field(min_length=1)
+    gpu: str = Field(min_length=1)
+    parallel: ParallelSpec = ParallelSpec()
+    cluster: str | None = None
+    """Interconnect; by default the GPU's usual one."""
+    replicas: PositiveInt = 1
+    routing: Literal["round_robin", "least_outstanding"] = "round_robin"
+    scheduler: SchedulerSpec = SchedulerSpec()
+    memory: MemorySpec = MemorySpec()
+    engine: str = "vllm-v1"
+    kernels: str = "auto"
+    """`auto` (the GPU's measured kernels, else the roofline), `roofline`, an artefact's name, or a path."""
+    workload: WorkloadSpec
+    slo: Annotated[dict[str, PositiveFloat], BeforeValidator(_canonical_slo)] = Field(default_factory=dict)
+    warmup_s: NonNegativeFloat = 0.0
+    """Requests that arrive earlier are simulated but left out of the metrics."""
+
+    def with_(self, updates: Mapping[str, Any], where: str = "settings") -> Scenario:
+        """A copy with dotted keys replaced ("scheduler.token_budget": 1024), validated afresh.
+
+        A mapping replaces all that stood under its key; a bound replaces one on the same quantity in another
+        unit, and null lifts it. Raises ConfigError, which starts with `where`.
+        """
+        data = self.model_dump()
+        for key, value in updates.items():
+            if key.startswith("slo."):
+                _lift_bound(data["slo"], key.removeprefix("slo."))
+            _set_dotted(data, key, value)
+        return parse(Scenario, data, where)
+
+    def digest(self) -> str:
+        """Hash of all that decides the result (the name and the description do not), as hexadecimal."""
+        content = self.model_dump(mode="json", exclude={"name", "description"})
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _lift_bound(bounds: dict[str, Any], key: str) -> None:
+    """Remove the bounds on the quantity of `key`; a key that is no SLO is left for validation to report."""
+    with suppress(ValueError):
+        for name in _same_quantity(slo_key(key), bounds):
+            del bounds[name]
+
+
+def _set_dotted(data: dict[str, Any], key: str, value: Any) -> None:
+    """Set a nested value; parents that are missing or null become mappings, for validation to judge."""
+    *parents, last = key.split(".")
+    for parent in parents:
+        if not isinstance(data.get(parent), dict):
+            data[parent] = {}
+        data = data[parent]
+    data[last] = value
