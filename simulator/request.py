@@ -14,11 +14,16 @@ if TYPE_CHECKING:
     from simulator.decode_set import DecodeSet
 
 
+ENDS_PREFILL = -1
+"""Stands for a decode set in a segment whose one token came with the end of a prefill."""
+
+
 class Request:
     """A request on its way through one replica; only its scheduler and its replica change it.
 
     `id` numbers the requests in order of arrival, so that it is also their first-come-first-served priority.
-    `segments` are its decoded tokens: (decode set, first tick, tick after the last one).
+    `segments` are its output tokens in order: (decode set, first tick, tick after the last one), or, for the
+    token that ends a prefill, (ENDS_PREFILL, iteration, iteration after it).
     Times are in seconds of simulated time and are written by the replica, never read by a scheduler.
     """
 

@@ -70,6 +70,8 @@ class Scheduler(ABC):
         self.waiting: deque[Request] = deque()
         self.prefilling: list[Request] = []
         self.num_running = 0
+        self.num_preemptions = 0
+        self.recomputed_tokens = 0
         self._num_sets = 0
         self._spare: list[DecodeSet] = []
         self.ready = self._empty_set()
@@ -207,6 +209,8 @@ class Scheduler(ABC):
             self.prefilling.remove(victim)
             held = victim.num_tokens
         self.kv.give_back(self._blocks_of(victim, held))
+        self.num_preemptions += 1
+        self.recomputed_tokens += victim.num_computed
         victim.num_computed = 0
         victim.num_preemptions += 1
         self.num_running -= 1

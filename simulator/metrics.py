@@ -1,0 +1,302 @@
+"""What a run tells: latencies of requests and tokens, throughput, how full the engine was, and stability.
+
+TTFT: arrival to first output token. TBT: every gap between consecutive output tokens of one request (vLLM:
+ITL), pooled over requests. TPOT: (last - first token) / (tokens - 1) of a request. Scheduling delay: arrival
+to the first time a request is in a batch. All in seconds. Only finished requests count; those that arrive
+before `warmup_s` are simulated but not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from simulator.quantiles import LEVELS, summarise
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from simulator.record import Records
+
+METRICS = ("ttft_s", "tbt_s", "tpot_s", "e2e_s", "scheduling_delay_s")
+
+
+class TokenGaps(NamedTuple):
+    """Gaps between consecutive output tokens, without a number for each.
+
+    A gap on the clock of a decode set belongs to all members of that moment: `shared_s` counts
+    `shared_count` times. Gaps that belong to one request (between the end of its prefill and its first decode, or
+    over a preemption) are `own_s`, of the request in row `own_request`. `start` and `stop` bound each segment
+    on the token clock; `owner` is the row of its request.
+    """
+
+    shared_s: NDArray[np.float64]
+    shared_count: NDArray[np.int64]
+    own_s: NDArray[np.float64]
+    own_request: NDArray[np.int64]
+    start: NDArray[np.int64]
+    stop: NDArray[np.int64]
+    owner: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, records: Records, counted: NDArray[np.bool_]) -> TokenGaps:
+        """All gaps of the requests that are `counted`."""
+        times, start = records.token_clock()
+        stop = start + records.segments["stop"] - records.segments["start"]
+        owner = np.repeat(np.arange(len(counted)), records.num_segments)
+        kept = counted[owner]
+        start, stop, owner = start[kept], stop[kept], owner[kept]
+        # Gap k lies between the tokens k and k + 1 of the clock; a segment has the gaps start .. stop - 2.
+        change = np.bincount(start, minlength=len(times)) - np.bincount(stop - 1, minlength=len(times))
+        follows = owner[1:] == owner[:-1]
+        own_s = times[start[1:]] - times[stop[:-1] - 1]
+        return cls(
+            shared_s=np.diff(times),
+            shared_count=np.cumsum(change)[:-1],
+            own_s=own_s[follows],
+            own_request=owner[1:][follows],
+            start=start,
+            stop=stop,
+            owner=owner,
+        )
+
+    def summary(self) -> dict[str, float | None]:
+        """Statistics over all gaps."""
+        ones = np.ones(len(self.own_s), dtype=np.int64)
+        return summarise(
+            np.concatenate([self.shared_s, self.own_s]), np.concatenate([self.shared_count, ones])
+        )
+
+    def late(self, bound_s: float, num_requests: int) -> NDArray[np.int64]:
+        """How many gaps of each request exceed a bound."""
+        before = np.concatenate([[0], np.cumsum(self.shared_s > bound_s)])
+        shared = np.bincount(self.owner, before[self.stop - 1] - before[self.start], num_requests)
+        own = np.bincount(self.own_request, self.own_s > bound_s, num_requests)
+        return (shared + own).astype(np.int64)
+
+
+def split_slo_key(key: str) -> tuple[str, str, float]:
+    """`p99_tbt_ms` as its statistic, its metric's key in `Result.metrics`, and the unit in seconds."""
+    statistic, _, rest = key.partition("_")
+    metric, _, unit = rest.rpartition("_")
+    return statistic, f"{metric}_s", 1e-3 if unit == "ms" else 1.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of one simulation; `to_dict` is its JSON."""
+
+    records: Records = field(repr=False)
+    rejections: tuple[tuple[int, str], ...]
+    """Requests that could never run, by their number in the workload, and why."""
+    slo: Mapping[str, float]
+    warmup_s: float
+    num_blocks: int
+    """KV blocks of one replica."""
+    preemptions: int
+    recomputed_tokens: int
+    stages: tuple[dict[str, float], ...]
+    """`utilisation` and `bubble_share` of each stage of each replica."""
+    extrapolated_share: float
+    """Share of the predictions outside the measured range."""
+    notes: tuple[str, ...]
+
+    # Latencies.
+
+    @cached_property
+    def _counted(self) -> NDArray[np.bool_]:
+        return self.records.requests["arrival_s"] >= self.warmup_s
+
+    @cached_property
+    def _gaps(self) -> TokenGaps:
+        return TokenGaps.of(self.records, self._counted)
+
+    @cached_property
+    def latencies(self) -> dict[str, NDArray[np.float64]]:
+        """Latency of each finished request by metric, TBT excepted; NaN where it has no TPOT."""
+        requests = self.records.requests
+        arrival, first, finished = requests["arrival_s"], requests["first_token_s"], requests["finished_s"]
+        gaps = requests["output_tokens"] - 1
+        return {
+            "ttft_s": first - arrival,
+            "tpot_s": np.where(gaps > 0, (finished - first) / np.maximum(gaps, 1), np.nan),
+            "e2e_s": finished - arrival,
+            # An arrival can be handed over an ulp early, by the rounding of a delay on the clock.
+            "scheduling_delay_s": np.maximum(requests["scheduled_s"] - arrival, 0.0),
+        }
+
+    @cached_property
+    def metrics(self) -> dict[str, dict[str, float | None]]:
+        """Mean, percentiles and maximum of each latency, in seconds; None where there is none."""
+        summaries = {"tbt_s": self._gaps.summary()}
+        for metric, values in self.latencies.items():
+            summaries[metric] = summarise(values[self._counted & ~np.isnan(values)])
+        return {metric: summaries[metric] for metric in METRICS}
+
+    # SLOs.
+
+    def value(self, slo_key: str) -> float | None:
+        """What an SLO key bounds, in the key's own unit; None where nothing was measured."""
+        statistic, metric, unit_s = split_slo_key(slo_key)
+        seconds = self.metrics[metric][statistic]
+        return None if seconds is None else seconds / unit_s
+
+    def violations(self, slo: Mapping[str, float] | None = None) -> tuple[str, ...]:
+        """The keys of an SLO (by default the scenario's) that are broken."""
+        bounds = self.slo if slo is None else slo
+        return tuple(key for key, bound in bounds.items() if (self.value(key) or 0.0) > bound)
+
+    def meets(self, slo: Mapping[str, float] | None = None) -> bool:
+        """Whether every bound of an SLO (by default the scenario's) holds."""
+        return not self.violations(slo)
+
+    @cached_property
+    def good_requests(self) -> int:
+        """Counted requests that keep every bound of the SLO themselves.
+
+        A bound on TTFT, TPOT, E2E or scheduling delay asks for the request's own value, whatever its
+        statistic; `mean_tbt` asks for its TPOT; `p99_tbt` lets 1 % of its gaps exceed the bound, `max_tbt` none.
+        """
+        good = self._counted.copy()
+        gaps = self.records.requests["output_tokens"] - 1
+        for key, bound in self.slo.items():
+            statistic, metric, unit_s = split_slo_key(key)
+            if metric == "tbt_s" and statistic != "mean":
+                allowed = np.floor((1.0 - LEVELS.get(statistic, 1.0)) * gaps + 1e-9)
+                good &= self._gaps.late(bound * unit_s, len(good)) <= allowed
+            else:
+                values = self.latencies["tpot_s" if metric == "tbt_s" else metric]
+                good &= ~(values > bound * unit_s)
+        return int(good.sum())
+
+    # Rates and levels.
+
+    @property
+    def requests_completed(self) -> int:
+        """Requests that finished, warm-up included."""
+        return len(self.records.requests["id"])
+
+    @property
+    def requests_rejected(self) -> int:
+        """Requests that could never run."""
+        return len(self.rejections)
+
+    @property
+    def iterations(self) -> int:
+        """Batches run, over all replicas."""
+        return len(self.records.iterations["end_s"])
+
+    @cached_property
+    def makespan_s(self) -> float:
+        """First arrival to last output token."""
+        requests = self.records.requests
+        return float(requests["finished_s"].max() - requests["arrival_s"].min())
+
+    @property
+    def throughput_rps(self) -> float:
+        """Finished requests per second of the makespan."""
+        return self.requests_completed / self.makespan_s
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        """Output tokens per second of the makespan."""
+        return float(self.records.requests["output_tokens"].sum()) / self.makespan_s
+
+    @property
+    def total_tokens_per_s(self) -> float:
+        """Prompt and output tokens per second of the makespan; work done twice counts once."""
+        return (
+            self.output_tokens_per_s + float(self.records.requests["prompt_tokens"].sum()) / self.makespan_s
+        )
+
+    @property
+    def goodput_rps(self) -> float:
+        """Good requests per second of the time in which counted requests were served."""
+        arrival = self.records.requests["arrival_s"][self._counted]
+        if not len(arrival):
+            return 0.0
+        finished = self.records.requests["finished_s"][self._counted]
+        return self.good_requests / float(finished.max() - arrival.min())
+
+    @cached_property
+    def batch(self) -> dict[str, float]:
+        """What iterations were made of: means over iterations, times in seconds."""
+        columns = self.records.iterations
+        duration, decodes, prefill = (
+            columns["end_s"] - columns["start_s"],
+            columns["num_decodes"],
+            columns["prefill_tokens"],
+        )
+        return {
+            "mean_num_decodes": float(decodes.mean()),
+            "mean_tokens": float((decodes + prefill).mean()),
+            "max_tokens": float((decodes + prefill).max()),
+            "share_decode_only": float((prefill == 0).mean()),
+            "share_prefill_only": float((decodes == 0).mean()),
+            "share_mixed": float(((prefill > 0) & (decodes > 0)).mean()),
+            "mean_iteration_s": float(duration.mean()),
+            "max_iteration_s": float(duration.max()),
+        }
+
+    @cached_property
+    def kv(self) -> dict[str, float]:
+        """KV blocks of a replica, and the share of them in use: mean over time at work, and maximum."""
+        columns = self.records.iterations
+        used = columns["kv_blocks_used"] / self.num_blocks
+        duration = columns["end_s"] - columns["start_s"]
+        return {
+            "num_blocks": float(self.num_blocks),
+            "mean_utilisation": float(np.average(used, weights=duration)),
+            "max_utilisation": float(used.max()),
+        }
+
+    @cached_property
+    def stability(self) -> str:
+        """Whether the engine kept up: `stable`, `backlogged`, `overloaded`, or `n/a` for a burst.
+
+        Compares the unfinished requests seen by arrivals of the last quarter with those of the quarter
+        before. Growth within three standard deviations of a Poisson number, or by less than 5 % of the quarter's
+        arrivals, is stable; by more than 25 % of them is overload: the queue grows for as long as the load lasts.
+        """
+        requests = self.records.requests
+        arrival = np.sort(requests["arrival_s"])
+        quarter = len(arrival) // 4
+        if quarter < 2 or arrival[0] == arrival[-1]:
+            return "n/a"
+        finished_before = np.searchsorted(np.sort(requests["finished_s"]), arrival, side="right")
+        unfinished = np.arange(len(arrival)) - finished_before
+        before = float(unfinished[-2 * quarter : -quarter].mean())
+        growth = float(unfinished[-quarter:].mean()) - before
+        if growth <= max(0.05 * quarter, 3.0 * math.sqrt(max(before, 1.0))):
+            return "stable"
+        return "overloaded" if growth > 0.25 * quarter else "backlogged"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; no NaN."""
+        return {
+            "metrics": self.metrics,
+            "requests_completed": self.requests_completed,
+            "requests_rejected": self.requests_rejected,
+            "rejections": [{"request": number, "reason": reason} for number, reason in self.rejections],
+            "iterations": self.iterations,
+            "preemptions": self.preemptions,
+            "recomputed_tokens": self.recomputed_tokens,
+            "makespan_s": self.makespan_s,
+            "throughput_rps": self.throughput_rps,
+            "output_tokens_per_s": self.output_tokens_per_s,
+            "total_tokens_per_s": self.total_tokens_per_s,
+            "goodput_rps": self.goodput_rps,
+            "stability": self.stability,
+            "slo": dict(self.slo),
+            "violations": list(self.violations()),
+            "batch": self.batch,
+            "kv": self.kv,
+            "stages": list(self.stages),
+            "extrapolated_share": self.extrapolated_share,
+            "notes": list(self.notes),
+        }

@@ -1,0 +1,135 @@
+"""One engine replica on the simulated clock: its scheduler decides, its pipeline stages take time.
+
+Batches pass the stages in order. When one is launched, the time at which it leaves each stage is known already,
+for nothing that happens later can overtake it: it starts on a stage once it has arrived there and the batch
+before it has left. So a batch costs one event for its end (and one for the first stage coming free, where there
+are several), however deep the pipeline is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from simpy import Environment, Event
+
+    from simulator.batch import Batch
+    from simulator.latency.model import LatencyModel
+    from simulator.record import Recorder
+    from simulator.request import Request
+    from simulator.schedulers import Scheduler
+
+
+class Replica:
+    """A scheduler, `num_stages` pipeline stages and at most as many batches in flight.
+
+    `busy_s` is each stage's time at work; `working_s` the time during which the replica held any request.
+    A stage's bubble is the difference. `on_finished` is called with each request as it finishes.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        scheduler: Scheduler,
+        latency: LatencyModel,
+        recorder: Recorder,
+        on_finished: Callable[[Request], None] | None = None,
+    ) -> None:
+        self.env = env
+        self.scheduler = scheduler
+        self.latency = latency
+        self.recorder = recorder
+        self.on_finished = on_finished
+        self.num_stages = latency.num_stages
+        self.num_outstanding = 0
+        self.busy_s = [0.0] * self.num_stages
+        self.working_s = 0.0
+        self._working_since_s = 0.0
+        self._free_at_s = [0.0] * self.num_stages
+        self._in_flight: deque[tuple[float, Batch]] = deque()
+        self._idle: Event | None = None
+        env.process(self._run())
+
+    def submit(self, request: Request) -> str | None:
+        """Hand a request over now; returns the reason if it can never run here."""
+        reason = self.scheduler.add(request)
+        if reason is None:
+            if not self.num_outstanding:
+                self._working_since_s = self.env.now
+            self.num_outstanding += 1
+            self._wake()
+        return reason
+
+    def _run(self) -> Generator[Event, Any, None]:
+        """Launch batches for as long as there is work and room for it; sleep where there is not."""
+        while True:
+            has_room = len(self._in_flight) < self.num_stages
+            batch = self.scheduler.schedule() if has_room else None
+            if batch is None:
+                self._idle = self.env.event()
+                yield self._idle
+            else:
+                yield self._launch(batch)
+
+    def _launch(self, batch: Batch) -> Event:
+        """Send a batch through the stages; returns the event at which the first stage is free again."""
+        env = self.env
+        now = env.now
+        for request, _ in batch.prefills:
+            if request.scheduled_s < 0.0:
+                request.scheduled_s = now
+        left_at = self._pass_stages(batch, now)
+        self._in_flight.append((now, batch))
+        end = env.timeout(left_at - now)
+        end.callbacks.append(self._end)
+        if self.num_stages == 1:
+            return end
+        return env.timeout(self._free_at_s[0] - now)
+
+    def _pass_stages(self, batch: Batch, now_s: float) -> float:
+        """Occupy each stage in turn from the moment that it is free; returns when the last one is left."""
+        latency, shape, free_at, busy = self.latency, batch.shape, self._free_at_s, self.busy_s
+        at = now_s
+        for stage in range(self.num_stages):
+            if stage:
+                at += latency.hop_time_s(shape.num_tokens)
+            duration = latency.stage_time_s(shape, stage)
+            if free_at[stage] > at:
+                at = free_at[stage]
+            at += duration
+            free_at[stage] = at
+            busy[stage] += duration
+        return at
+
+    def _end(self, event: Event) -> None:
+        """The oldest batch in flight leaves the last stage."""
+        now = self.env.now
+        start, batch = self._in_flight.popleft()
+        scheduler, recorder = self.scheduler, self.recorder
+        recorder.iteration(start, now, batch, scheduler.kv.used)
+        ended = [request for request, tokens in batch.prefills if tokens == request.behind]
+        finished = scheduler.complete(batch)
+        for request in ended:
+            recorder.prefill_ended(request)
+            if request.first_token_s < 0.0:
+                request.first_token_s = now
+        for request in finished:
+            self._finish(request, now)
+        self._wake()
+
+    def _finish(self, request: Request, now_s: float) -> None:
+        request.finished_s = now_s
+        self.recorder.finished(request)
+        self.num_outstanding -= 1
+        if not self.num_outstanding:
+            self.working_s += now_s - self._working_since_s
+        if self.on_finished is not None:
+            self.on_finished(request)
+
+    def _wake(self) -> None:
+        if self._idle is not None:
+            self._idle.succeed()
+            self._idle = None

@@ -1,0 +1,119 @@
+"""One simulation: a scenario, a seed, a result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simpy import Environment
+
+from simulator.cluster import feed, router_named
+from simulator.errors import InfeasibleError
+from simulator.kv import KVBlocks
+from simulator.latency import build_latency
+from simulator.load import load_gpu, load_model
+from simulator.memory import kv_capacity
+from simulator.metrics import Result
+from simulator.record import Recorder, Records
+from simulator.replica import Replica
+from simulator.request import Request
+from simulator.schedulers import Scheduler, policy_named
+from simulator.workload import Workload, build_workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from simulator.config import Scenario
+    from simulator.latency.model import LatencyModel
+
+
+def simulate(
+    scenario: Scenario,
+    seed: int = 0,
+    *,
+    workload: Workload | None = None,
+    latency: LatencyModel | None = None,
+    new_recorder: Callable[[], Recorder] = Recorder,
+) -> Result:
+    """Serve a workload to its end.
+
+    `workload` and `latency` are built from the scenario where they are not given. Raises a StallfreeError for
+    a scenario that cannot run, InfeasibleError if not one request fits.
+    """
+    workload = workload if workload is not None else build_workload(scenario.workload, seed)
+    latency = latency if latency is not None else build_latency(scenario)
+    num_blocks = blocks_per_replica(scenario)
+    queries, extrapolated = latency.num_queries, latency.num_extrapolated
+
+    env = Environment()
+    replicas = [
+        Replica(env, build_scheduler(scenario, num_blocks), latency, new_recorder())
+        for _ in range(scenario.replicas)
+    ]
+    rejections: list[tuple[int, str]] = []
+    env.process(
+        feed(
+            env,
+            requests_of(workload),
+            router_named(scenario.routing, replicas),
+            lambda request, reason: rejections.append((request.id, reason)),
+        )
+    )
+    env.run()
+
+    if len(rejections) == len(workload):
+        raise InfeasibleError(f"not one of {len(workload)} requests fits: request 0: {rejections[0][1]}")
+    queries = latency.num_queries - queries
+    return Result(
+        records=Records.merged([replica.recorder.records() for replica in replicas]),
+        rejections=tuple(rejections),
+        slo=scenario.slo,
+        warmup_s=scenario.warmup_s,
+        num_blocks=num_blocks,
+        preemptions=sum(replica.scheduler.num_preemptions for replica in replicas),
+        recomputed_tokens=sum(replica.scheduler.recomputed_tokens for replica in replicas),
+        stages=tuple(stage for replica in replicas for stage in stage_use(replica, env.now)),
+        extrapolated_share=(latency.num_extrapolated - extrapolated) / queries,
+        notes=(*workload.notes, *latency.notes),
+    )
+
+
+def blocks_per_replica(scenario: Scenario) -> int:
+    """KV blocks of one replica: the scenario's own number, or what its GPUs have room for."""
+    if scenario.memory.num_blocks is not None:
+        return scenario.memory.num_blocks
+    return kv_capacity(load_model(scenario.model), load_gpu(scenario.gpu), scenario).num_blocks
+
+
+def build_scheduler(scenario: Scenario, num_blocks: int) -> Scheduler:
+    """The scheduler of one replica, with an empty KV cache of so many blocks."""
+    settings = scenario.scheduler
+    policy = policy_named(settings.policy)
+    watermark = 0 if policy.reserves_worst_case else int(scenario.memory.watermark * num_blocks)
+    return policy(
+        KVBlocks(num_blocks, scenario.memory.block_size_tokens, watermark),
+        token_budget=settings.token_budget,
+        max_num_seqs=settings.max_num_seqs,
+        max_model_len=settings.max_model_len or load_model(scenario.model).max_position_embeddings,
+    )
+
+
+def requests_of(workload: Workload) -> Iterator[Request]:
+    """The requests of a workload, one at a time, numbered in order of arrival."""
+    columns = zip(
+        workload.prompt_tokens.tolist(),
+        workload.output_tokens.tolist(),
+        workload.arrival_s.tolist(),
+        strict=True,
+    )
+    for number, (prompt_tokens, output_tokens, arrival_s) in enumerate(columns):
+        yield Request(number, prompt_tokens, output_tokens, arrival_s)
+
+
+def stage_use(replica: Replica, until_s: float) -> Iterator[dict[str, float]]:
+    """Each stage's share of the time at work, and of the time idle while its replica held requests."""
+    for busy_s in replica.busy_s:
+        bubble_s = max(0.0, replica.working_s - busy_s)
+        yield {
+            "utilisation": busy_s / until_s if until_s else 0.0,
+            "bubble_share": bubble_s / replica.working_s if replica.working_s else 0.0,
+        }
