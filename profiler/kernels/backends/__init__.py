@@ -1,0 +1,1 @@
+"""Attention backends, one library a file."""
