@@ -30,9 +30,9 @@ class TokenGaps(NamedTuple):
     """Gaps between consecutive output tokens, without a number for each.
 
     A gap on the clock of a decode set belongs to all members of that moment: `shared_s` counts
-    `shared_count` times. Gaps that belong to one request (between the end of its prefill and its first decode, or
-    over a preemption) are `own_s`, of the request in row `own_request`. `start` and `stop` bound each segment
-    on the token clock; `owner` is the row of its request.
+    `shared_count` times. Gaps of one request (between the end of its prefill and its first decode, or over a
+    preemption) are `own_s`, of the request in row `own_request`. `start` and `stop` bound each segment on the
+    token clock; `owner` is the row of its request.
     """
 
     shared_s: NDArray[np.float64]
@@ -160,7 +160,8 @@ class Result:
         """Counted requests that keep every bound of the SLO themselves.
 
         A bound on TTFT, TPOT, E2E or scheduling delay asks for the request's own value, whatever its
-        statistic; `mean_tbt` asks for its TPOT; `p99_tbt` lets 1 % of its gaps exceed the bound, `max_tbt` none.
+        statistic; `mean_tbt` asks for its TPOT; `p99_tbt` lets 1 % of its gaps exceed the bound, `max_tbt`
+        none.
         """
         good = self._counted.copy()
         gaps = self.records.requests["output_tokens"] - 1
@@ -260,8 +261,9 @@ class Result:
         """Whether the engine kept up: `stable`, `backlogged`, `overloaded`, or `n/a` for a burst.
 
         Compares the unfinished requests seen by arrivals of the last quarter with those of the quarter
-        before. Growth within three standard deviations of a Poisson number, or by less than 5 % of the quarter's
-        arrivals, is stable; by more than 25 % of them is overload: the queue grows for as long as the load lasts.
+        before. Growth within three standard deviations of a Poisson number, or by less than 5 % of the
+        quarter's arrivals, is stable; by more than 25 % of them is overload: the queue grows for as long as the
+        load lasts.
         """
         requests = self.records.requests
         arrival = np.sort(requests["arrival_s"])

@@ -109,7 +109,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Records:
-    """Columns of iterations and requests; each request has `num_segments` rows of `segments`, in its order."""
+    """Columns of iterations and requests; each request has `num_segments` rows of `segments`."""
 
     iterations: dict[str, NDArray[np.float64]]
     requests: dict[str, NDArray[np.float64]]

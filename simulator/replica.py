@@ -1,9 +1,9 @@
 """One engine replica on the simulated clock: its scheduler decides, its pipeline stages take time.
 
-Batches pass the stages in order. When one is launched, the time at which it leaves each stage is known already,
-for nothing that happens later can overtake it: it starts on a stage once it has arrived there and the batch
-before it has left. So a batch costs one event for its end (and one for the first stage coming free, where there
-are several), however deep the pipeline is.
+Batches pass the stages in order. When one is launched, the time at which it leaves each stage is known
+already, for nothing that happens later can overtake it: it starts on a stage once it has arrived there and
+the batch before it has left. So a batch costs one event for its end (and one for the first stage coming
+free, where there are several), however deep the pipeline is.
 """
 
 from __future__ import annotations
