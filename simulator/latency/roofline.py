@@ -24,6 +24,7 @@ SMALL_TILE_EFFICIENCY = 0.93  # a smaller tile reads more operands per product
 
 ATTENTION_TILE = 128  # query rows that share one pass over the keys and values
 ATTENTION_LAUNCHES = 3  # scheduling, the kernel, and the combination of split results
+LINK_EFFICIENCY = 0.75  # of a link's peak that a large collective reaches
 PREFILL_EFFICIENCY = 0.75  # of what a matrix product reaches: the softmax is in the way
 DECODE_EFFICIENCY = 0.85  # of what a stream reaches: pages are gathered
 
@@ -96,11 +97,11 @@ class RooflineKernels:
         """A ring moves 2 (w - 1) / w of the message over each link; a tree's depth gives the latency."""
         moved = 2 * (world_size - 1) / world_size * message_bytes
         latency_s = ceil(log2(world_size)) * link.latency_us * 1e-6
-        return self._launch_s + latency_s + moved / (link.bandwidth_gbps * 1e9)
+        return self._launch_s + latency_s + moved / _reached_bandwidth(link)
 
     def send_recv_s(self, message_bytes: Array, link: LinkSpec) -> Array:
         """One latency and the message over the link."""
-        return self._launch_s + link.latency_us * 1e-6 + message_bytes / (link.bandwidth_gbps * 1e9)
+        return self._launch_s + link.latency_us * 1e-6 + message_bytes / _reached_bandwidth(link)
 
     def elementwise_s(self, op: str, tokens: Array, width: int) -> Array:
         """Bytes over bandwidth and the launches."""
@@ -115,3 +116,8 @@ class RooflineKernels:
     def attention_range(self, heads: AttentionHeads) -> AttentionRange:
         """A formula has no measured range to leave."""
         return AttentionRange(inf, inf, inf, inf)
+
+
+def _reached_bandwidth(link: LinkSpec) -> float:
+    """Bytes per second."""
+    return link.bandwidth_gbps * 1e9 * LINK_EFFICIENCY

@@ -1,0 +1,137 @@
+"""The time of a pipeline stage, put together out of kernels and compiled into lookup tables.
+
+A prediction reads three to five table entries. What depends on the number of tokens alone (matrix products,
+norms, collectives) is one entry, exact at every integer, since tile steps matter there. Attention adds up:
+decodes are one kernel over sequences of their mean length, each chunk is a kernel whose launch is paid once.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from simulator.batch import BatchShape, Chunk
+from simulator.hardware import ClusterSpec, EngineSpec, ModelSpec
+from simulator.latency.kernels import Array, Kernels
+from simulator.latency.lookup import IntegerTable, SurfaceTable
+from simulator.latency.mixed import MixedRatio
+from simulator.latency.parts import ModelParts, StageRole
+
+
+class KernelLatency:
+    """Latency model of one deployment: kernels of its GPU, layers of its stages, links, and host time."""
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        kernels: Kernels,
+        cluster: ClusterSpec,
+        engine: EngineSpec,
+        tensor: int = 1,
+        pipeline: int = 1,
+    ) -> None:
+        self.num_stages = pipeline
+        self.num_queries = 0
+        self.num_extrapolated = 0
+        parts = ModelParts(model, kernels, cluster, tensor, pipeline)
+        self.notes = kernels.notes + parts.notes
+        self._parts = parts
+        self._roles = _stage_roles(model, pipeline)
+        dense = {role: IntegerTable(partial(self._dense_s, role)) for role in self._roles}
+        head = IntegerTable(parts.head_s)
+        self._stages = [
+            (role.num_layers, dense[role], head if role.is_last else None) for role in self._roles
+        ]
+        self._hop = IntegerTable(parts.hop_s)
+        self._decode_s = SurfaceTable(parts.decode_s).at
+        self._prefill_s = SurfaceTable(parts.prefill_s).at
+        self._attention_launch_s = self._prefill_s(1, 0)
+        self._mixed_ratio = MixedRatio(parts.mixed_ratio).at if parts.mixed_measured else None
+        self._decode_slowdown = 1 / engine.decode_bandwidth_scale
+        self._host_fixed_s = engine.host_fixed_us * 1e-6
+        self._host_per_seq_s = engine.host_per_seq_us * 1e-6
+        self._host_hidden = engine.asynchronous
+        measured = parts.attention_range
+        self._max_tokens = parts.max_tokens
+        self._max_decodes, self._max_kv = measured.max_num_decodes, measured.max_kv
+        self._max_chunk, self._max_prefix = measured.max_chunk, measured.max_prefix
+
+    def stage_time_s(self, shape: BatchShape, stage: int) -> float:
+        """Seconds of a stage: its kernels, and the host time that they do not hide."""
+        # The innermost call of a simulation: written flat, since each further call would cost a tenth of it.
+        chunks, decodes, kv_tokens, _, sampled, tokens = shape
+        layers, dense, head = self._stages[stage]
+        device_s = dense[tokens] + layers * self._attention_s(chunks, decodes, kv_tokens)
+        if sampled and head is not None:
+            device_s += head[sampled]
+        self.num_queries += 1
+        if (
+            tokens > self._max_tokens
+            or decodes > self._max_decodes
+            or kv_tokens > self._max_kv * decodes
+            or (chunks and self._leave_range(chunks))
+        ):
+            self.num_extrapolated += 1
+        host_s = self._host_fixed_s + self._host_per_seq_s * (decodes + len(chunks))
+        if self._host_hidden:
+            return device_s if device_s > host_s else host_s
+        return device_s + host_s
+
+    def _attention_s(self, chunks: tuple[Chunk, ...], decodes: int, kv_tokens: int) -> float:
+        """One layer: the decodes at their mean length, and the chunks, which share one launch.
+
+        Lengths far apart slow decodes down: a correction by the longest of them belongs here.
+        """
+        decode_s = self._decode_s(decodes, kv_tokens // decodes) * self._decode_slowdown if decodes else 0.0
+        if not chunks:
+            return decode_s
+        launch_s = self._attention_launch_s
+        prefill_s = launch_s
+        for tokens, prefix in chunks:
+            prefill_s += self._prefill_s(tokens, prefix) - launch_s
+        if not decodes or self._mixed_ratio is None:
+            return prefill_s + decode_s
+        return (prefill_s + decode_s) * self._mixed_ratio(*_merged(chunks), decodes, kv_tokens // decodes)
+
+    def _leave_range(self, chunks: tuple[Chunk, ...]) -> bool:
+        max_chunk, max_prefix = self._max_chunk, self._max_prefix
+        for tokens, prefix in chunks:  # noqa: SIM110 (any() costs three times as much)
+            if tokens > max_chunk or prefix > max_prefix:
+                return True
+        return False
+
+    def hop_time_s(self, num_tokens: int) -> float:
+        """Seconds to send the activations of that many tokens to the next stage."""
+        return self._hop[num_tokens] if self.num_stages > 1 else 0.0
+
+    def breakdown(self, shape: BatchShape, stage: int) -> dict[str, float]:
+        """Seconds by part; `host` is the host time that the device does not hide."""
+        role = self._roles[stage]
+        tokens = np.array([float(shape.num_tokens)])
+        parts = {name: float(value[0]) for name, value in self._parts.token_parts(tokens, role).items()}
+        attention_s = self._attention_s(shape.chunks, shape.num_decodes, shape.decode_kv_tokens)
+        parts["attention"] = role.num_layers * attention_s
+        sampled = np.array([float(shape.num_sampled)])
+        parts["head"] = float(self._parts.head_s(sampled)[0]) if role.is_last and shape.num_sampled else 0.0
+        device_s = sum(parts.values())
+        host_s = self._host_fixed_s + self._host_per_seq_s * (shape.num_decodes + len(shape.chunks))
+        parts["host"] = max(0.0, host_s - device_s) if self._host_hidden else host_s
+        return parts
+
+    def _dense_s(self, role: StageRole, tokens: Array) -> Array:
+        return sum(self._parts.token_parts(tokens, role).values(), np.zeros_like(tokens))
+
+
+def _stage_roles(model: ModelSpec, pipeline: int) -> list[StageRole]:
+    layers = model.layers_per_stage(pipeline)
+    return [StageRole(count, i == 0, i == pipeline - 1) for i, count in enumerate(layers)]
+
+
+def _merged(chunks: tuple[Chunk, ...]) -> Chunk:
+    """One chunk with as many tokens as all of them, and the prefix that gives as many query-key pairs."""
+    if len(chunks) == 1:
+        return chunks[0]
+    tokens = sum(chunk.tokens for chunk in chunks)
+    pairs = sum(chunk.tokens * (chunk.prefix + chunk.tokens / 2) for chunk in chunks)
+    return Chunk(tokens, max(0, int(pairs / tokens - tokens / 2)))
