@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from simulator.workload.build import build_workload
 from simulator.workload.spec import WorkloadSpec
+from simulator.workload.streams import stream
+from simulator.workload.workload import Workload
 
-__all__ = ["WorkloadSpec"]
+__all__ = ["Workload", "WorkloadSpec", "build_workload", "stream"]

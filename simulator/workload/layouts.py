@@ -1,0 +1,140 @@
+"""What the known kinds of trace call their columns, and how their cells are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from simulator.workload.spec import MAX_TOKENS
+
+MAX_SECONDS = 1e9
+"""Longest trace believed; larger times are dates or another unit."""
+
+CLASS = "class"
+"""Column that any layout may have: the name of the request's class."""
+
+
+def _number(cell: Any) -> float:
+    if isinstance(cell, bool):
+        raise TypeError
+    value = float(cell)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def _length(cell: Any) -> int:
+    value = _number(cell)
+    if not 1 <= value <= MAX_TOKENS or not value.is_integer():
+        raise ValueError
+    return int(value)
+
+
+def _seconds(cell: Any) -> float:
+    value = _number(cell)
+    if not 0 <= value <= MAX_SECONDS:
+        raise ValueError
+    return value
+
+
+def _milliseconds(cell: Any) -> float:
+    return _seconds(_number(cell) / 1000)
+
+
+def _moment(cell: Any) -> float:
+    """Seconds of a date and time, UTC where no zone is given; the near epoch keeps microseconds exact."""
+    moment = cell if isinstance(cell, datetime) else datetime.fromisoformat(cell)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round((moment - datetime(2020, 1, 1, tzinfo=UTC)).total_seconds(), 6)
+
+
+def _ids(cell: Any) -> list[int]:
+    """Block ids: a list of whole numbers, or in a CSV such numbers with spaces between."""
+    ids = [int(part) for part in cell.split()] if isinstance(cell, str) else list(cell)
+    if not all(type(number) is int and 0 <= number < 2**63 for number in ids):
+        raise ValueError
+    return ids
+
+
+def _class(cell: Any) -> str:
+    if not isinstance(cell, str) or not cell.strip():
+        raise ValueError
+    return cell.strip()
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name, how a cell is read (errors of value or type refuse it), the allowed in words."""
+
+    name: str
+    parse: Callable[[Any], Any]
+    allowed: str
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How a layout writes arrivals; `from_first` counts time from the first of them."""
+
+    column: str
+    parse: Callable[[Any], float] = _seconds
+    allowed: str = "seconds from the start, 0 to 1e9"
+    from_first: bool = False
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of one kind of trace; `blocks` are optional columns of prefix block ids, the first wins."""
+
+    prompt: str
+    output: str
+    clock: Clock
+    blocks: str | None = None
+    block_tokens: int = 16
+
+    def required(self) -> list[str]:
+        """Columns without which a file is not of this layout."""
+        return [*([self.clock.column] if self.clock.required else []), self.prompt, self.output]
+
+    def columns(self) -> list[Column]:
+        """Every column that means something in this layout."""
+        allowed = f"a whole number of tokens, 1 to {MAX_TOKENS}"
+        columns = [
+            Column(self.prompt, _length, allowed),
+            Column(self.output, _length, allowed),
+            Column(self.clock.column, self.clock.parse, self.clock.allowed),
+            Column(CLASS, _class, "a name"),
+        ]
+        if self.blocks is not None:
+            columns.append(Column(self.blocks, _ids, "whole numbers from 0"))
+        return columns
+
+
+LAYOUTS = (
+    # ours; one block id for each full 16 tokens of the prompt, as vLLM makes them
+    Layout("prompt_tokens", "output_tokens", Clock("arrival_s", required=False), blocks="block_ids"),
+    # Azure LLM inference traces, 2023 and 2024
+    Layout(
+        "ContextTokens",
+        "GeneratedTokens",
+        Clock("TIMESTAMP", _moment, "a date and time as in 2023-11-16 18:15:46.68", from_first=True),
+    ),
+    # Mooncake: hash ids of blocks of 512 tokens
+    Layout(
+        "input_length",
+        "output_length",
+        Clock("timestamp", _milliseconds, "milliseconds from the start, 0 to 1e12"),
+        blocks="hash_ids",
+        block_tokens=512,
+    ),
+    # Vidur and Sarathi-Serve, with or without arrivals
+    Layout("num_prefill_tokens", "num_decode_tokens", Clock("arrived_at", required=False)),
+    # requests recorded from a vLLM engine, on the wall clock
+    Layout(
+        "input_toks", "output_toks", Clock("arrival_time", _number, "seconds since 1970", from_first=True)
+    ),
+)
