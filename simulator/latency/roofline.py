@@ -46,7 +46,7 @@ class RooflineKernels:
 
     def __init__(self, gpu: GPUSpec) -> None:
         self.name = f"roofline-{gpu.name}"
-        self.notes = (f"{gpu.name} kernels: analytic roofline, nothing measured",)
+        self.notes: tuple[str, ...] = (f"{gpu.name}: analytic roofline in place of measured kernels",)
         self._flops = gpu.tflops_bf16 * 1e12 * gpu.gemm_efficiency
         self._bandwidth = gpu.memory_bandwidth_gbps * 1e9 * gpu.memory_efficiency
         self._launch_s = gpu.launch_us * 1e-6
