@@ -27,15 +27,15 @@ def _number(cell: Any) -> float:
 
 
 def _length(cell: Any) -> int:
-    value = _number(cell)
-    if not 1 <= value <= MAX_TOKENS or not value.is_integer():
+    value = float(cell)
+    if not 1 <= value <= MAX_TOKENS or value % 1 or cell is True:
         raise ValueError
     return int(value)
 
 
 def _seconds(cell: Any) -> float:
-    value = _number(cell)
-    if not 0 <= value <= MAX_SECONDS:
+    value = float(cell)
+    if not 0 <= value <= MAX_SECONDS or isinstance(cell, bool):
         raise ValueError
     return value
 
@@ -93,7 +93,7 @@ class Layout:
     prompt: str
     output: str
     clock: Clock
-    blocks: str | None = None
+    blocks: tuple[str, ...] = ()
     block_tokens: int = 16
 
     def required(self) -> list[str]:
@@ -109,14 +109,17 @@ class Layout:
             Column(self.clock.column, self.clock.parse, self.clock.allowed),
             Column(CLASS, _class, "a name"),
         ]
-        if self.blocks is not None:
-            columns.append(Column(self.blocks, _ids, "whole numbers from 0"))
-        return columns
+        return columns + [Column(name, _ids, "whole numbers from 0") for name in self.blocks]
 
 
 LAYOUTS = (
     # ours; one block id for each full 16 tokens of the prompt, as vLLM makes them
-    Layout("prompt_tokens", "output_tokens", Clock("arrival_s", required=False), blocks="block_ids"),
+    Layout(
+        "prompt_tokens",
+        "output_tokens",
+        Clock("arrival_s", required=False),
+        ("block_ids", "prompt_block_ids"),
+    ),
     # Azure LLM inference traces, 2023 and 2024
     Layout(
         "ContextTokens",
@@ -128,7 +131,7 @@ LAYOUTS = (
         "input_length",
         "output_length",
         Clock("timestamp", _milliseconds, "milliseconds from the start, 0 to 1e12"),
-        blocks="hash_ids",
+        ("hash_ids",),
         block_tokens=512,
     ),
     # Vidur and Sarathi-Serve, with or without arrivals

@@ -97,9 +97,9 @@ def _layout_of(rows: RowFile) -> Layout:
     nearest = max(LAYOUTS, key=lambda layout: len(set(layout.required()) & set(rows.columns)))
     missing = [name for name in nearest.required() if name not in rows.columns]
     accepted = "; ".join(", ".join(layout.required()) for layout in LAYOUTS)
+    found = shorten(", ".join(rows.columns), limit=160)
     raise InputError(
-        f"{rows.path}: no column {' or '.join(missing)} (found: {shorten(', '.join(rows.columns), limit=160)};"
-        f" accepted sets: {accepted})"
+        f"{rows.path}: no column {' or '.join(missing)} (found: {found}; accepted sets: {accepted})"
     )
 
 
@@ -135,21 +135,27 @@ def _arrivals(rows: RowFile, clock: Clock, values: list[float] | None) -> NDArra
             f"{rows.path}, {place}: {clock.column} is earlier than on the row before"
             f" (requests must be in order of arrival: sort the file by {clock.column})"
         )
-    return times - times[0] if clock.from_first else times
+    if not clock.from_first:
+        return times
+    since_first: NDArray[np.float64] = np.round(
+        times - times[0], 6
+    )  # below a microsecond there is only noise
+    return since_first
 
 
 def _block_ids(
     rows: RowFile, layout: Layout, found: dict[str, list[Any]], prompt: Integers
 ) -> BlockIds | None:
-    if layout.blocks not in found:
+    column = next((name for name in layout.blocks if name in found), None)
+    if column is None:
         return None
-    blocks = BlockIds.of_rows(found[layout.blocks], layout.block_tokens)
+    blocks = BlockIds.of_rows(found[column], layout.block_tokens)
     counts = np.diff(blocks.offsets)
     excess = np.flatnonzero(counts > -(-prompt // layout.block_tokens))
     if len(excess):
         row = int(excess[0])
         raise InputError(
-            f"{rows.path}, {rows.place(row)}: {layout.blocks} has {counts[row]} ids for"
+            f"{rows.path}, {rows.place(row)}: {column} has {counts[row]} ids for"
             f" {prompt[row]} prompt tokens (allowed: one for every {layout.block_tokens})"
         )
     return blocks
