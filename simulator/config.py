@@ -13,14 +13,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat
 from pydantic_core import PydanticCustomError
 
 from simulator.errors import suggest
-from simulator.spec import Spec, parse
+from simulator.spec import Count, Spec, parse
 from simulator.workload.spec import WorkloadSpec
 
 Policy = Literal["stall_free", "prefill_first", "decode_first", "orca", "hybrid_only", "chunked_only"]
+
+Ways = Annotated[int, Field(ge=1, le=1024)]
 
 SLO_STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "max")
 SLO_METRICS = ("ttft", "tbt", "tpot", "e2e", "scheduling_delay")
@@ -74,8 +76,8 @@ def _same_quantity(key: str, bounds: Mapping[str, Any]) -> list[str]:
 class ParallelSpec(Spec):
     """How one replica is spread over GPUs."""
 
-    tensor: PositiveInt = 1
-    pipeline: PositiveInt = 1
+    tensor: Ways = 1
+    pipeline: Ways = 1
 
     @property
     def gpus(self) -> int:
@@ -87,10 +89,10 @@ class SchedulerSpec(Spec):
     """The scheduling policy and its limits."""
 
     policy: Policy = "stall_free"
-    token_budget: PositiveInt = 512
+    token_budget: Count = 512
     """Most tokens of one iteration (vLLM: max_num_batched_tokens)."""
-    max_num_seqs: PositiveInt = 128
-    max_model_len: PositiveInt | None = None
+    max_num_seqs: Count = 128
+    max_model_len: Count | None = None
     """Most tokens of one request, prompt and output; by default what the model was trained for."""
 
 
@@ -99,10 +101,10 @@ class MemorySpec(Spec):
 
     utilization: float = Field(default=0.9, gt=0, le=1)
     """Share of the GPU's memory that the engine may use (vLLM: gpu_memory_utilization)."""
-    block_size_tokens: PositiveInt = 16
+    block_size_tokens: Count = 16
     watermark: float = Field(default=0.01, ge=0, lt=1)
     """Share of the KV blocks that admission leaves free."""
-    num_blocks: PositiveInt | None = None
+    num_blocks: Count | None = None
     """KV blocks of a replica; by default computed from what the weights and activations leave."""
 
 
@@ -116,7 +118,7 @@ class Scenario(Spec):
     parallel: ParallelSpec = ParallelSpec()
     cluster: str | None = None
     """Interconnect; by default the GPU's usual one."""
-    replicas: PositiveInt = 1
+    replicas: Count = 1
     routing: Literal["round_robin", "least_outstanding"] = "round_robin"
     scheduler: SchedulerSpec = SchedulerSpec()
     memory: MemorySpec = MemorySpec()

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat
 
 from simulator.errors import ConfigError
-from simulator.spec import Spec
+from simulator.spec import Count, Spec
 
 BYTES_PER_VALUE = 2  # bf16 and fp16, the two types modelled
 
@@ -36,19 +36,19 @@ class ModelSpec(Spec):
     """The shape of a dense decoder-only transformer."""
 
     name: str
-    num_layers: PositiveInt
-    hidden_size: PositiveInt
-    num_heads: PositiveInt
-    num_kv_heads: PositiveInt
-    head_dim: PositiveInt
-    intermediate_size: PositiveInt
+    num_layers: Count
+    hidden_size: Count
+    num_heads: Count
+    num_kv_heads: Count
+    head_dim: Count
+    intermediate_size: Count
     gated_mlp: bool = True
     parallel_block: bool = False
     """Attention and MLP read the same input and share one all-reduce a layer (Falcon) instead of two."""
-    vocab_size: PositiveInt
+    vocab_size: Count
     tied_embeddings: bool = False
-    max_position_embeddings: PositiveInt
-    sliding_window: PositiveInt | None = None
+    max_position_embeddings: Count
+    sliding_window: Count | None = None
     qkv_bias: bool = False
     qk_norm: bool = False
     dtype: Literal["bf16", "fp16"] = "bf16"
@@ -133,13 +133,13 @@ class GPUSpec(Spec):
     """One GPU: what it can reach at best, and the fractions that an analytic roofline should assume."""
 
     name: str
-    memory_gib: PositiveFloat
+    memory_gib: float = Field(gt=0, le=1e6)
     """Usable memory as the driver reports it to a process, in GiB."""
     memory_bandwidth_gbps: PositiveFloat
     """Peak memory bandwidth, in 1e9 bytes per second."""
     tflops_bf16: PositiveFloat
     """Peak dense bf16 tensor throughput with float32 accumulation, in 1e12 operations per second."""
-    sm_count: PositiveInt
+    sm_count: Count
     l2_mib: PositiveFloat
     launch_us: PositiveFloat
     """Least time that a kernel takes inside a CUDA graph, in microseconds."""
@@ -172,7 +172,7 @@ class ClusterSpec(Spec):
     """How GPUs are joined: within pairs, within a node, and between nodes."""
 
     name: str
-    gpus_per_node: PositiveInt
+    gpus_per_node: Count
     intra_node: LinkSpec
     pair: LinkSpec | None = None
     """Faster link within pairs; groups of more than two GPUs fall back to `intra_node`."""

@@ -5,6 +5,7 @@ A file may start from another one with `base: NAME`; its own keys win. Overrides
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Hashable, Sequence
@@ -74,7 +75,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    data = _parse_yaml(text, str(path))
+    data = _parse_json(text, str(path)) if path.suffix == ".json" else _parse_yaml(text, str(path))
     if not isinstance(data, dict):
         found = "nothing" if data is None else f"a {type(data).__name__}"
         raise ConfigError(f"{path}: must be a mapping of keys to values (found {found})")
@@ -161,6 +162,24 @@ def _override(text: str) -> tuple[str, Any]:
     return key, _parse_yaml(value, f"--set {key}")
 
 
+def _parse_json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{where}: line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in data:
+            raise ValueError(f"key {key!r} is given twice")
+        data[key] = value
+    return data
+
+
 class _Loader(yaml.SafeLoader):
     """YAML that refuses a key given twice and reads 1e3 as a number."""
 
@@ -185,8 +204,11 @@ def _parse_yaml(text: str, where: str) -> Any:
         return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise ConfigError(f"{where}: {_syntax_message(error)}") from None
-    except RecursionError:
-        raise ConfigError(f"{where}: nested too deeply") from None
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # a number of 5000 digits, the 45th of a month, deep nesting
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def _syntax_message(error: yaml.YAMLError) -> str:

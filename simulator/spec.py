@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from simulator.errors import ConfigError, suggest
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
+
+Count = Annotated[int, Field(ge=1, le=10**9)]
+"""A whole number of things; the upper bound is there for slips of the keyboard."""
 
 SHOWN_ERRORS = 3
 SHOWN_CHARACTERS = 60
