@@ -17,9 +17,9 @@ from simulator.latency.kernels import Array, AttentionHeads, AttentionRange
 ELEMENT_BYTES = 2  # bf16 and fp16
 PARTIAL_BYTES = 8  # a split-k partial sum in float32 is written once and read once
 
-GEMM_TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128))
+GEMM_TILES = ((64, 64), (128, 128), (256, 128))
 GEMM_SPLITS = (1, 2)
-LARGE_TILE = 128 * 256
+LARGE_TILE = 256 * 128
 SMALL_TILE_EFFICIENCY = 0.93  # a smaller tile reads more operands per product
 
 ATTENTION_TILE = 128  # query rows that share one pass over the keys and values
