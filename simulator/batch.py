@@ -58,12 +58,11 @@ class BatchShape(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One iteration: prefill slices, the decodes that each get one token, and who lost its place for it."""
+    """One iteration: prefill slices, and the decodes, each of which gets one token."""
 
     prefills: tuple[Slice, ...]
     decodes: DecodeSet | None
     shape: BatchShape
-    preempted: tuple[Request, ...]
 
     def slices(self) -> Iterator[Slice]:
         """Every slice, decodes first; walks the decodes one by one, so not for the event loop."""

@@ -63,6 +63,17 @@ class Replica:
             self._wake()
         return reason
 
+    def stage_use(self) -> tuple[dict[str, float], ...]:
+        """Each stage's share of the time so far, and its idle share of the time when there was work here."""
+        elapsed_s, working_s = self.env.now or 1.0, self.working_s or 1.0
+        return tuple(
+            {
+                "utilisation": busy_s / elapsed_s,
+                "bubble_share": max(0.0, self.working_s - busy_s) / working_s,
+            }
+            for busy_s in self.busy_s
+        )
+
     def _run(self) -> Generator[Event, Any, None]:
         """Launch batches for as long as there is work and room for it; sleep where there is not."""
         while True:

@@ -26,14 +26,13 @@ _ID = attrgetter("id")
 class BatchBuilder:
     """A batch in the making and what is left of its token budget (None: no limit)."""
 
-    __slots__ = ("decodes", "num_tokens", "preempted", "prefills", "token_budget")
+    __slots__ = ("decodes", "num_tokens", "prefills", "token_budget")
 
     def __init__(self, token_budget: int | None) -> None:
         self.token_budget = token_budget
         self.num_tokens = 0
         self.prefills: list[Slice] = []
         self.decodes: DecodeSet | None = None
-        self.preempted: list[Request] = []
 
     def __bool__(self) -> bool:
         return self.num_tokens > 0
@@ -146,7 +145,7 @@ class Scheduler(ABC):
             if self.kv.free > needed:
                 self.kv.free -= needed
             else:
-                self._run_decodes_under_pressure(batch)
+                self._run_decodes_under_pressure()
         if count := len(ready):
             batch.decodes = ready
             batch.num_tokens += count
@@ -178,7 +177,7 @@ class Scheduler(ABC):
 
     # Bookkeeping.
 
-    def _run_decodes_under_pressure(self, batch: BatchBuilder) -> None:
+    def _run_decodes_under_pressure(self) -> None:
         """Give out the last blocks one by one, oldest request first; the youngest makes way (by recompute).
 
         A victim is a request not yet served in this walk, be it decoding or in the middle of its prompt, and
@@ -193,7 +192,6 @@ class Scheduler(ABC):
             while not self.kv.free:
                 victim = queue.pop() if queue else request
                 self._preempt(victim)
-                batch.preempted.append(victim)
                 if victim is request:
                     break
             else:
@@ -245,4 +243,4 @@ class Scheduler(ABC):
                 count + prompts_ended,
                 builder.num_tokens,
             )
-        return Batch(tuple(builder.prefills), decodes, shape, tuple(builder.preempted))
+        return Batch(tuple(builder.prefills), decodes, shape)
