@@ -22,11 +22,11 @@ GEMM_SPLITS = (1, 2)
 LARGE_TILE = 256 * 128
 SMALL_TILE_EFFICIENCY = 0.93  # a smaller tile reads more operands per product
 
-ATTENTION_TILE = 128  # query rows that share one pass over the keys and values
-ATTENTION_LAUNCHES = 3  # scheduling, the kernel, and the combination of split results
+ATTENTION_TILE = 128  # queries that share one pass over the KV, and KV tokens read at a time
+ATTENTION_LAUNCHES = 4  # scheduling, a slow start, the kernel, and the combination of split results
 LINK_EFFICIENCY = 0.75  # of a link's peak that a large collective reaches
-PREFILL_EFFICIENCY = 0.75  # of what a matrix product reaches: the softmax is in the way
-DECODE_EFFICIENCY = 0.85  # of what a stream reaches: pages are gathered
+PREFILL_EFFICIENCY = 0.8  # of what a matrix product reaches: the softmax is in the way
+DECODE_EFFICIENCY = 0.9  # of what a stream reaches: pages are gathered
 
 ELEMENTWISE_PASSES = {  # times each value is read or written
     "rmsnorm": 4,  # input and residual, both read and written
@@ -68,21 +68,25 @@ class RooflineKernels:
         return waves * wave_s + partials_s
 
     def prefill_attention_s(self, chunk: Array, prefix: Array, heads: AttentionHeads) -> Array:
-        """Scores and values over the prefix and the triangle; keys and values are read once a query tile."""
+        """Scores and values over the prefix and the triangle; each tile of queries reads the KV anew.
+
+        Tiles at the end of the triangle take longest, and in a single wave all others wait for them.
+        """
         tiles = np.ceil(chunk / ATTENTION_TILE)
-        context = prefix + (chunk + ATTENTION_TILE) / 2  # of the average query; the diagonal tile is whole
+        waves = np.maximum(1, tiles * heads.q_heads / self._num_sms)
+        context = prefix + (chunk + ATTENTION_TILE + chunk / waves) / 2
         if heads.window:
             context = np.minimum(context, heads.window)
-        pairs = chunk * context * heads.q_heads
+        pairs = tiles * ATTENTION_TILE * context * heads.q_heads
         compute = 4 * pairs * heads.head_dim / (self._flops * PREFILL_EFFICIENCY)
         memory = tiles * self._kv_bytes(context, heads) / self._bandwidth
         return ATTENTION_LAUNCHES * self._launch_s + np.maximum(compute, memory)
 
     def decode_attention_s(self, num_decodes: Array, kv_mean: Array, heads: AttentionHeads) -> Array:
-        """The keys and values of every sequence are read once."""
+        """The keys and values of every sequence are read once, half a tile too many on average."""
         context = np.minimum(kv_mean, heads.window) if heads.window else kv_mean
-        read_s = num_decodes * self._kv_bytes(context, heads) / (self._bandwidth * DECODE_EFFICIENCY)
-        return ATTENTION_LAUNCHES * self._launch_s + read_s
+        moved = num_decodes * self._kv_bytes(context + ATTENTION_TILE / 2, heads)
+        return ATTENTION_LAUNCHES * self._launch_s + moved / (self._bandwidth * DECODE_EFFICIENCY)
 
     def _kv_bytes(self, tokens: Array, heads: AttentionHeads) -> Array:
         return tokens * (2 * heads.kv_heads * heads.head_dim * ELEMENT_BYTES)

@@ -64,7 +64,7 @@ def test_attention_over_a_long_prefix_costs_the_pairs_it_computes():
 
 
 def test_a_chunk_pays_for_its_prefix():
-    """Eight chunks of 1,024 tokens compute the pairs of one prompt of 8,192, and read its KV again and again."""
+    """Eight chunks of 1,024 tokens compute the pairs of one prompt of 8,192, and read its KV repeatedly."""
     starts = np.arange(0.0, 8192.0, 1024.0)
     chunked = kernels().prefill_attention_s(np.full(8, 1024.0), starts, HEADS).sum()
     whole = kernels().prefill_attention_s(sizes(8192), sizes(0), HEADS)[0]
