@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class DecodeSet:
-    """Members, their summed KV tokens, and the ticks at which they finish."""
+    """`members` by id, the sum of their KV tokens, and the ticks so far."""
 
-    __slots__ = ("_by_length", "_finish", "_members", "_residues", "block_size", "id", "kv_tokens", "ticks")
+    __slots__ = ("_by_length", "_finish", "_residues", "block_size", "id", "kv_tokens", "members", "ticks")
 
     def __init__(self, id: int, block_size: int) -> None:
         self.id = id
         self.block_size = block_size
         self.ticks = 0
         self.kv_tokens = 0
-        self._members: dict[int, Request] = {}
+        self.members: dict[int, Request] = {}
         # Members by (length - ticks) modulo the block size; those that open a block next share a residue.
         self._residues = [0] * block_size
         # Heaps whose entries of departed members are dropped when they surface.
@@ -35,10 +35,10 @@ class DecodeSet:
         self._by_length: list[tuple[int, int, Request]] = []
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self.members)
 
     def __iter__(self) -> Iterator[Request]:
-        return iter(self._members.values())
+        return iter(self.members.values())
 
     @property
     def blocks_needed(self) -> int:
@@ -67,7 +67,7 @@ class DecodeSet:
         request.joined_tick = ticks
         request.kv_offset = offset = request.num_computed - ticks
         request.finish_tick = finish = ticks + request.output_tokens - request.num_generated
-        self._members[request.id] = request
+        self.members[request.id] = request
         self._residues[offset % self.block_size] += 1
         self.kv_tokens += request.num_computed
         heappush(self._finish, (finish, request.id, request))
@@ -82,14 +82,14 @@ class DecodeSet:
         request.num_computed += decoded
         request.num_generated += decoded
         request.decode_set = None
-        del self._members[request.id]
+        del self.members[request.id]
         self._residues[request.kv_offset % self.block_size] -= 1
         self.kv_tokens -= request.num_computed
 
     def tick(self) -> list[Request]:
         """Give every member one token; return those that have all of theirs, already taken out."""
         self.ticks = ticks = self.ticks + 1
-        self.kv_tokens += len(self._members)
+        self.kv_tokens += len(self.members)
         finished: list[Request] = []
         heap = self._finish
         while heap and heap[0][0] <= ticks:

@@ -111,9 +111,9 @@ class Scheduler(ABC):
             finished = decodes.tick()
             # The smaller set moves; with one batch in flight it is empty and nothing does.
             smaller = self.ready
-            if len(smaller) > len(decodes):
+            if len(smaller.members) > len(decodes.members):
                 smaller, decodes = decodes, smaller
-            if len(smaller):
+            if smaller.members:
                 decodes.absorb(smaller)
             self._spare.append(smaller)
             self.ready = decodes
@@ -137,7 +137,7 @@ class Scheduler(ABC):
     def _run_decodes(self, batch: BatchBuilder) -> None:
         """One token for every request that decodes and is not in flight in another batch."""
         ready = self.ready
-        if not len(ready):
+        if not ready.members:
             return
         if not self.reserves_worst_case:
             needed = ready.blocks_needed
@@ -146,9 +146,9 @@ class Scheduler(ABC):
                 self.kv.free -= needed
             else:
                 self._run_decodes_under_pressure()
-        if count := len(ready):
+        if ready.members:
             batch.decodes = ready
-            batch.num_tokens += count
+            batch.num_tokens += len(ready.members)
             self.ready = self._empty_set()
 
     def _continue_prefills(self, batch: BatchBuilder) -> None:
@@ -225,16 +225,16 @@ class Scheduler(ABC):
         return DecodeSet(self._num_sets - 1, self.kv.block_size)
 
     def _seal(self, builder: BatchBuilder) -> Batch:
-        decodes = builder.decodes
+        decodes, prefills = builder.decodes, tuple(builder.prefills)
         chunks: tuple[Chunk, ...] = ()
         prompts_ended = 0
-        if builder.prefills:
-            chunks = tuple(Chunk(tokens, request.num_computed) for request, tokens in builder.prefills)
-            prompts_ended = sum(tokens == request.behind for request, tokens in builder.prefills)
+        if prefills:
+            chunks = tuple([Chunk(tokens, request.num_computed) for request, tokens in prefills])
+            prompts_ended = sum([tokens == request.behind for request, tokens in prefills])
         if decodes is None:
             shape = BatchShape(chunks, 0, 0, 0, prompts_ended, builder.num_tokens)
         else:
-            count = len(decodes)
+            count = len(decodes.members)
             shape = BatchShape(
                 chunks,
                 count,
@@ -243,4 +243,4 @@ class Scheduler(ABC):
                 count + prompts_ended,
                 builder.num_tokens,
             )
-        return Batch(tuple(builder.prefills), decodes, shape)
+        return Batch(prefills, decodes, shape)
