@@ -2,12 +2,13 @@
 
 A prediction reads three to five table entries. What depends on the number of tokens alone (matrix products,
 norms, collectives) is one entry, exact at every integer, since tile steps matter there. Attention adds up:
-decodes are one kernel over sequences of their mean length, each chunk is a kernel whose launch is paid once.
+decodes count at their mean length, and several chunks count as one with as many query-key pairs.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from math import sqrt
 
 import numpy as np
 
@@ -46,7 +47,6 @@ class KernelLatency:
         self._hop = IntegerTable(parts.hop_s)
         self._decode_s = SurfaceTable(parts.decode_s).at
         self._prefill_s = SurfaceTable(parts.prefill_s).at
-        self._attention_launch_s = self._prefill_s(1, 0)
         self._mixed_ratio = MixedRatio(parts.mixed_ratio).at if parts.mixed_measured else None
         self._decode_slowdown = 1 / engine.decode_bandwidth_scale
         self._host_fixed_s = engine.host_fixed_us * 1e-6
@@ -79,20 +79,18 @@ class KernelLatency:
         return device_s + host_s
 
     def _attention_s(self, chunks: tuple[Chunk, ...], decodes: int, kv_tokens: int) -> float:
-        """One layer: the decodes at their mean length, and the chunks, which share one launch.
+        """One layer: the decodes at their mean length, and the chunks as one.
 
         Lengths far apart slow decodes down: a correction by the longest of them belongs here.
         """
         decode_s = self._decode_s(decodes, kv_tokens // decodes) * self._decode_slowdown if decodes else 0.0
         if not chunks:
             return decode_s
-        launch_s = self._attention_launch_s
-        prefill_s = launch_s
-        for tokens, prefix in chunks:
-            prefill_s += self._prefill_s(tokens, prefix) - launch_s
+        tokens, prefix = chunks[0] if len(chunks) == 1 else merged(chunks)
+        both_s = self._prefill_s(tokens, prefix) + decode_s
         if not decodes or self._mixed_ratio is None:
-            return prefill_s + decode_s
-        return (prefill_s + decode_s) * self._mixed_ratio(*_merged(chunks), decodes, kv_tokens // decodes)
+            return both_s
+        return both_s * self._mixed_ratio(tokens, prefix, decodes, kv_tokens // decodes)
 
     def _leave_range(self, chunks: tuple[Chunk, ...]) -> bool:
         max_chunk, max_prefix = self._max_chunk, self._max_prefix
@@ -128,10 +126,11 @@ def _stage_roles(model: ModelSpec, pipeline: int) -> list[StageRole]:
     return [StageRole(count, i == 0, i == pipeline - 1) for i, count in enumerate(layers)]
 
 
-def _merged(chunks: tuple[Chunk, ...]) -> Chunk:
-    """One chunk with as many tokens as all of them, and the prefix that gives as many query-key pairs."""
-    if len(chunks) == 1:
-        return chunks[0]
-    tokens = sum(chunk.tokens for chunk in chunks)
+def merged(chunks: tuple[Chunk, ...]) -> Chunk:
+    """One chunk in place of several: sqrt(sum of squares) tokens, and as many query-key pairs as they have.
+
+    Independent chunks that start a prompt then make a chunk without a prefix.
+    """
+    tokens = round(sqrt(sum(chunk.tokens**2 for chunk in chunks)))
     pairs = sum(chunk.tokens * (chunk.prefix + chunk.tokens / 2) for chunk in chunks)
-    return Chunk(tokens, max(0, int(pairs / tokens - tokens / 2)))
+    return Chunk(tokens, max(0, round(pairs / tokens - tokens / 2)))
