@@ -91,8 +91,8 @@ def _find(kind: str, name_or_path: str) -> Path:
     """The file of a shipped name or of a path; shipped names win over files called the same."""
     path = Path(name_or_path)
     is_name = not looks_like_path(name_or_path)
-    if not is_name or (path.exists() and name_or_path not in list_configs(kind)):
-        if not path.exists():
+    if not is_name or (os.path.exists(path) and name_or_path not in list_configs(kind)):
+        if not os.path.exists(path):  # unlike Path.exists, also answers for names that no system allows
             raise ConfigError(f"{path}: no such file")
         if path.is_dir() and kind != "models":
             raise ConfigError(f"{path}: is a folder, not a file")
@@ -148,7 +148,7 @@ def _resolve_paths(data: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _beside(value: str, folder: Path) -> str:
     """A path that exists only beside the file that names it, seen from the working directory."""
-    if looks_like_path(value) and not Path(value).exists() and (folder / value).exists():
+    if looks_like_path(value) and not os.path.exists(value) and os.path.exists(folder / value):
         return str(folder / value)
     return value
 
@@ -185,12 +185,13 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
-        for key_node, _ in node.value:
-            if key_node.value in seen and key_node.tag != "tag:yaml.org,2002:merge":
-                message = f"key {key_node.value!r} is given twice"
-                raise yaml.constructor.ConstructorError(None, None, message, key_node.start_mark)
-            if isinstance(key_node, yaml.ScalarNode):
-                seen.add(key_node.value)
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            if key.value in seen:
+                message = f"key {key.value!r} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, message, key.start_mark)
+            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -209,6 +210,8 @@ def _parse_yaml(text: str, where: str) -> Any:
         RecursionError,
     ) as error:  # a number of 5000 digits, the 45th of a month, deep nesting
         raise ConfigError(f"{where}: {error}") from None
+    except (AttributeError, KeyError):  # how PyYAML fails at "!!timestamp x" and "!!bool x"
+        raise ConfigError(f"{where}: a value does not fit its !! tag") from None
 
 
 def _syntax_message(error: yaml.YAMLError) -> str:

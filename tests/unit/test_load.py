@@ -151,8 +151,10 @@ def test_a_trace_given_by_override_is_left_as_it_is():
         ),
         (SCENARIO + "\tslo: 5\n", "line 4, column 1: found character '\\t' that cannot start any token"),
         (SCENARIO + "name: !!python/name:os.system\n", "line 4, column 7: could not determine a constructor"),
+        (SCENARIO + "? [a]\n: b\n", "line 4, column 3: found unhashable key"),
         (SCENARIO + "x: *nowhere\n", "line 4, column 4: found undefined alias"),
         (SCENARIO + "x: \x07\n", "special characters are not allowed"),
+        (SCENARIO + "x: !!timestamp soon\n", "a value does not fit its !! tag"),
         (SCENARIO + "x: 2024-13-45\n", "month must be in 1..12"),
         (SCENARIO + f"replicas: {'9' * 5000}\n", "Exceeds the limit"),
         ("x: " + "[" * 5000, "recursion"),
@@ -183,6 +185,11 @@ def test_bytes_that_are_not_text(tmp_path: Path):
 def test_missing_files_and_folders(tmp_path: Path):
     assert refusal(tmp_path / "no.yaml") == f"{tmp_path / 'no.yaml'}: no such file"
     assert refusal(f"{tmp_path}/") == f"{tmp_path}: is a folder, not a file"
+
+
+def test_a_name_that_no_file_system_allows():
+    assert refusal("x" * 5000 + ".yaml").endswith("no such file")
+    assert "unknown scenario" in refusal("x" * 5000)
 
 
 def test_unknown_names_get_a_hint():
