@@ -1,0 +1,97 @@
+"""How long a profiling run will take, by roofline and overhead: what `--dry-run` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler.device import BYTES
+from profiler.grid import Block
+from profiler.tables import KernelRow
+from profiler.timing import calls_per_sample, num_copies
+from simulator.hardware import ClusterSpec, GPUSpec, ModelSpec
+from simulator.latency.kernels import AttentionHeads
+from simulator.latency.roofline import RooflineKernels
+
+POINT_OVERHEAD_S = {"cuda": 0.05, "cpu": 0.001}
+"""Making the inputs of a point and capturing its graph: between the 20 and 100 ms expected of a GPU."""
+_HOST_S = 100e-6
+_RUNS = 8  # one to warm and seven samples
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEstimate:
+    """A block of the grid: how many points, how many seconds."""
+
+    name: str
+    points: int
+    seconds: float
+
+
+def rotated_bytes(point: KernelRow) -> int:
+    """Bytes of the weights or of the KV cache that one call reads; 0 for operators without."""
+    size = BYTES.get(point.dtype, 0)
+    if point.op == "gemm":
+        return point.n * point.k * size
+    if point.op == "attention":
+        tokens = point.decode_kv_tokens + point.num_chunks * (point.chunk_tokens + point.prefix_tokens)
+        return 2 * tokens * point.kv_heads * point.head_dim * size
+    return 0
+
+
+def estimate(
+    blocks: Sequence[Block], model: ModelSpec, gpu: GPUSpec, cluster: ClusterSpec, kind: str
+) -> list[BlockEstimate]:
+    """Points and expected seconds of each block on a GPU (`kind` cuda) or a CPU."""
+    kernels = RooflineKernels(gpu)
+    overhead_s = POINT_OVERHEAD_S[kind]
+    cache_bytes = int(gpu.l2_mib * 2**20)
+
+    def seconds(point: KernelRow) -> float:
+        call_s = _call_s(point, kernels, cluster)
+        copies = (
+            num_copies(rotated_bytes(point), cache_bytes, model.num_layers) if rotated_bytes(point) else 1
+        )
+        return overhead_s + call_s * (2 * copies + _RUNS * calls_per_sample(call_s * 1e6, copies))
+
+    return [
+        BlockEstimate(name, len(points), sum(seconds(point) for point in points)) for name, points in blocks
+    ]
+
+
+def _call_s(point: KernelRow, kernels: RooflineKernels, cluster: ClusterSpec) -> float:
+    """Roofline seconds of one call."""
+    if point.op == "gemm":
+        return _scalar(kernels.gemm_s(_array(point.m), point.n, point.k))
+    if point.op == "attention":
+        return _attention_s(point, kernels)
+    if point.op == "host":
+        return _HOST_S
+    message = _array(point.message_bytes)
+    if point.op == "all_reduce":
+        return _scalar(kernels.all_reduce_s(message, point.world_size, cluster.link(point.world_size)))
+    if point.op == "send_recv":
+        return _scalar(kernels.send_recv_s(message, cluster.link(2)))
+    return _scalar(kernels.elementwise_s(point.op, _array(point.m), point.width))
+
+
+def _attention_s(point: KernelRow, kernels: RooflineKernels) -> float:
+    heads = AttentionHeads(point.q_heads, point.kv_heads, point.head_dim, point.window or None)
+    total = 0.0
+    if point.num_chunks:
+        chunk, prefix = _array(point.chunk_tokens), _array(point.prefix_tokens)
+        total += point.num_chunks * _scalar(kernels.prefill_attention_s(chunk, prefix, heads))
+    if point.num_decodes:
+        mean = _array(point.decode_kv_tokens / point.num_decodes)
+        total += _scalar(kernels.decode_attention_s(_array(point.num_decodes), mean, heads))
+    return total
+
+
+def _array(value: float) -> np.ndarray:
+    return np.array([float(value)])
+
+
+def _scalar(values: np.ndarray) -> float:
+    return float(values[0])
