@@ -13,10 +13,10 @@ SHIPPED = {
     "models": """
         codellama-34b falcon-180b llama-2-70b llama-2-7b llama-3-70b llama-3-8b llama-3.1-70b llama-3.1-8b
         llama-3.2-1b llama-3.2-3b llama-3.3-70b mistral-7b qwen2.5-0.5b qwen2.5-1.5b qwen2.5-14b qwen2.5-32b
-        qwen2.5-3b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-1.7b qwen3-14b qwen3-32b qwen3-4b qwen3-8b
+        qwen2.5-3b qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-1.7b qwen3-14b qwen3-32b qwen3-4b qwen3-8b tiny
         yi-34b yi-34b-200k
     """,
-    "gpus": "a100_80gb_pcie a100_80gb_sxm a40 h100_sxm h200_sxm l40s rtx_pro_6000",
+    "gpus": "a100_80gb_pcie a100_80gb_sxm a40 cpu h100_sxm h200_sxm l40s rtx_pro_6000",
     "clusters": """
         nvlink3_8gpu nvlink3_pairs_4gpu nvlink3_pairs_a40_8gpu nvlink4_8gpu pcie4_8gpu pcie5_8gpu
     """,
