@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 
 class DecodeSet:
-    """`members` by id, the sum of their KV tokens, and the ticks so far."""
+    """`members` by id, the sum of their KV tokens, and how many ticks and arrivals there have been."""
 
-    __slots__ = ("_by_length", "_finish", "_residues", "block_size", "id", "kv_tokens", "members", "ticks")
+    __slots__ = ("_by_length", "_finish", "_residues", "block_size", "id", "kv_tokens", "members", "num_joined", "ticks")
 
     def __init__(self, id: int, block_size: int) -> None:
         self.id = id
         self.block_size = block_size
         self.ticks = 0
         self.kv_tokens = 0
+        self.num_joined = 0
         self.members: dict[int, Request] = {}
         # Members by (length - ticks) modulo the block size; those that open a block next share a residue.
         self._residues = [0] * block_size
@@ -68,6 +69,7 @@ class DecodeSet:
         request.kv_offset = offset = request.num_computed - ticks
         request.finish_tick = finish = ticks + request.output_tokens - request.num_generated
         self.members[request.id] = request
+        self.num_joined += 1
         self._residues[offset % self.block_size] += 1
         self.kv_tokens += request.num_computed
         heappush(self._finish, (finish, request.id, request))

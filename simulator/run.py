@@ -20,10 +20,11 @@ from simulator.schedulers import Scheduler, policy_named
 from simulator.workload import Workload, build_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from simulator.config import Scenario
     from simulator.latency.model import LatencyModel
+    from simulator.watch import Watch
 
 
 def simulate(
@@ -32,12 +33,13 @@ def simulate(
     *,
     workload: Workload | None = None,
     latency: LatencyModel | None = None,
-    new_recorder: Callable[[], Recorder] = Recorder,
+    watch: Watch | None = None,
 ) -> Result:
     """Serve a workload to its end.
 
-    `workload` and `latency` are built from the scenario where they are not given. Raises a StallfreeError for
-    a scenario that cannot run, InfeasibleError if not one request fits.
+    `workload` and `latency` are built from the scenario where they are not given. With a `watch` the run ends
+    with SLOBroken once its SLO is certainly broken. Raises a StallfreeError for a scenario that cannot run,
+    InfeasibleError if not one request fits.
     """
     workload = workload if workload is not None else build_workload(scenario.workload, seed)
     latency = latency if latency is not None else build_latency(scenario)
@@ -46,18 +48,20 @@ def simulate(
 
     env = Environment()
     replicas = [
-        Replica(env, build_scheduler(scenario, num_blocks), latency, new_recorder())
+        Replica(
+            env, build_scheduler(scenario, num_blocks), latency, watch.recorder() if watch else Recorder()
+        )
         for _ in range(scenario.replicas)
     ]
     rejections: list[tuple[int, str]] = []
-    env.process(
-        feed(
-            env,
-            requests_of(workload),
-            router_named(scenario.routing, replicas),
-            lambda request, reason: rejections.append((request.id, reason)),
-        )
-    )
+
+    def reject(request: Request, reason: str) -> None:
+        rejections.append((request.id, reason))
+        if watch:
+            watch.rejected()
+
+    route = router_named(scenario.routing, replicas)
+    env.process(feed(env, requests_of(workload), route, reject))
     env.run()
 
     if len(rejections) == len(workload):
@@ -71,7 +75,7 @@ def simulate(
         num_blocks=num_blocks,
         preemptions=sum(replica.scheduler.num_preemptions for replica in replicas),
         recomputed_tokens=sum(replica.scheduler.recomputed_tokens for replica in replicas),
-        stages=tuple(stage for replica in replicas for stage in stage_use(replica, env.now)),
+        stages=tuple(stage for replica in replicas for stage in replica.stage_use()),
         extrapolated_share=(latency.num_extrapolated - extrapolated) / queries,
         notes=(*workload.notes, *latency.notes),
     )
@@ -107,13 +111,3 @@ def requests_of(workload: Workload) -> Iterator[Request]:
     )
     for number, (prompt_tokens, output_tokens, arrival_s) in enumerate(columns):
         yield Request(number, prompt_tokens, output_tokens, arrival_s)
-
-
-def stage_use(replica: Replica, until_s: float) -> Iterator[dict[str, float]]:
-    """Each stage's share of the time at work, and of the time idle while its replica held requests."""
-    for busy_s in replica.busy_s:
-        bubble_s = max(0.0, replica.working_s - busy_s)
-        yield {
-            "utilisation": busy_s / until_s if until_s else 0.0,
-            "bubble_share": bubble_s / replica.working_s if replica.working_s else 0.0,
-        }
