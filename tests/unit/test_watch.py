@@ -89,13 +89,13 @@ def test_long_gaps_end_a_run() -> None:
 
 
 def test_requests_that_are_rejected_do_not_wait() -> None:
-    """Half the requests can never run; those that can are served at once, so the median delay holds."""
+    """Most requests can never run; those that can are served at once, so the median delay holds."""
     scenario = load_scenario("default", ["scheduler.max_model_len=4096", "kernels=roofline"])
-    lengths = np.array([10, 5000] * 100)
+    lengths = np.array([10, 5000, 5000, 5000] * 50)
     workload = Workload(
         arrival_s=np.arange(200) * 1.0, prompt_tokens=lengths, output_tokens=np.full(200, 8), name="half"
     )
     slo = {"p50_scheduling_delay_s": 0.5}
     watched = simulate(scenario, workload=workload, watch=Watch(slo, workload))
-    assert watched.requests_rejected == 100
+    assert watched.requests_rejected == 150
     assert watched.meets(slo)
