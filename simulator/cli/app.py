@@ -1,0 +1,85 @@
+"""The `stallfree` command: its table of commands and its exit codes.
+
+0 answered; 1 a bug of ours; 2 usage, configuration or input; 3 a valid question without an answer within the
+bounds; 130 interrupted. Commands live in the modules beside this one, which import the simulator inside the
+functions, so that `--help` and `--version` stay quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from simulator import __version__
+from simulator.errors import InfeasibleError, StallfreeError
+
+BUG, USAGE, INFEASIBLE, INTERRUPTED = 1, 2, 3, 130
+
+
+def build_app() -> App:
+    """The command-line application with every command registered."""
+    from simulator.cli.budget import budget
+    from simulator.cli.capacity import capacity
+    from simulator.cli.catalogue import list_
+    from simulator.cli.compare import compare
+    from simulator.cli.simulate import simulate
+
+    app = App(
+        name="stallfree",
+        help="Simulate LLM serving on measured kernels: token budgets, capacities, schedulers compared.",
+        version=__version__,
+        help_formatter="default" if sys.stdout.isatty() else "plain",
+        result_action="return_value",
+    )
+    for command in (simulate, capacity, budget, compare):
+        app.command(command)
+    app.command(list_, name="list")
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in tokens or bool(os.environ.get("STALLFREE_DEBUG"))
+    try:
+        build_app()(tokens, exit_on_error=False, print_error=False)
+    except BrokenPipeError:
+        _silence_stdout()
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except Exception as error:
+        if debug:
+            _print_traceback()
+        return _explain(error)
+    return 0
+
+
+def _explain(error: Exception) -> int:
+    if isinstance(error, InfeasibleError):
+        return _fail(str(error), INFEASIBLE)
+    if isinstance(error, StallfreeError | CycloptsError):
+        return _fail(str(error), USAGE)
+    return _fail(
+        f"this is a bug in stallfree {__version__}, please report it: {type(error).__name__}: {error}"
+        " (--debug shows where)",
+        BUG,
+    )
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _print_traceback() -> None:
+    import traceback
+
+    traceback.print_exc()
+
+
+def _silence_stdout() -> None:
+    """The reader of our pipe has left: keep the interpreter from complaining when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,80 @@
+"""Delivers an answer: the page to stdout and to a file, progress and warnings to stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING
+
+from simulator.cli.options import OutputOptions
+from simulator.errors import ConfigError
+
+if TYPE_CHECKING:
+    from simulator.report import Page
+
+
+def deliver(options: OutputOptions, work: Callable[[], Page]) -> None:
+    """Do the work, print its page and write it to `--output`, a path that is tried before the work starts."""
+    with _destination(options.output) as write:
+        page = work()
+        _print(page, as_json=options.json)
+        write(page)
+
+
+def progress(*, quiet: bool) -> Callable[[str], None]:
+    """A function that shows one line of progress on stderr, unless `quiet`."""
+    if quiet:
+        return lambda line: None
+    return lambda line: print(line, file=sys.stderr, flush=True)
+
+
+def _print(page: Page, *, as_json: bool) -> None:
+    from simulator.report import to_json, to_text
+
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    sys.stdout.write(to_json(page) if as_json else to_text(page, colour=colour))
+    sys.stdout.flush()
+
+
+@contextmanager
+def _destination(path: Path | None) -> Iterator[Callable[[Page], None]]:
+    """A writer for `path` that replaces the file in one step, or leaves it alone when the work fails.
+
+    Raises ConfigError for a suffix without a format and for a path that cannot be written.
+    """
+    if path is None:
+        yield lambda page: None
+        return
+    from simulator.report import FORMATS
+
+    if path.suffix not in FORMATS:
+        raise ConfigError(f"--output {path}: unknown format {path.suffix!r} (allowed: {', '.join(FORMATS)})")
+    if path.is_dir():
+        raise ConfigError(f"--output {path}: is a folder")
+    try:
+        with NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            partial = Path(file.name)
+    except OSError as error:
+        raise ConfigError(f"--output {path}: cannot be written ({error.strerror})") from None
+    try:
+        yield lambda page: _replace(path, partial, FORMATS[path.suffix](page))
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _replace(path: Path, partial: Path, text: str) -> None:
+    partial.write_text(text, encoding="utf-8")
+    partial.chmod(0o666 & ~_umask())
+    partial.replace(path)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
