@@ -131,6 +131,9 @@ def merged(chunks: tuple[Chunk, ...]) -> Chunk:
 
     Independent chunks that start a prompt then make a chunk without a prefix.
     """
-    tokens = round(sqrt(sum(chunk.tokens**2 for chunk in chunks)))
-    pairs = sum(chunk.tokens * (chunk.prefix + chunk.tokens / 2) for chunk in chunks)
-    return Chunk(tokens, max(0, round(pairs / tokens - tokens / 2)))
+    squares = pairs = 0.0
+    for tokens, prefix in chunks:
+        squares += tokens * tokens
+        pairs += tokens * (prefix + tokens / 2)
+    size = round(sqrt(squares))
+    return Chunk(size, max(0, round(pairs / size - size / 2)))
