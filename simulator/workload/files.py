@@ -42,7 +42,7 @@ def open_rows(path: Path) -> RowFile:
     rows = _reader(path, head)(path)
     repeated = sorted({name for name in rows.columns if rows.columns.count(name) > 1})
     if repeated:
-        raise InputError(f"{path}: column {repeated[0]} appears more than once")
+        raise InputError(f"{path}: column {shorten(repeated[0])} appears more than once")
     return rows
 
 
