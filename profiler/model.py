@@ -112,6 +112,10 @@ class Transformer:
             spec.sliding_window or 0,
         )
 
+    def inputs(self, batch: AttnBatch, table: IntArray, samples: npt.NDArray[np.bool_]) -> StepInputs:
+        """The tensors of one iteration, as `step_inputs` makes them."""
+        return step_inputs(batch, table, samples, self.spec.vocab_size, self.device.handle)
+
     def plan(self, inputs: StepInputs) -> Run:
         """The attention backend's host work of one iteration."""
         return self._backend.plan(inputs.attn)

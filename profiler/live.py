@@ -1,0 +1,134 @@
+"""A serving engine in miniature: the simulator's scheduler on the wall clock, on real kernels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from profiler.pages import PagePool
+from simulator.record import Recorder
+
+if TYPE_CHECKING:
+    from profiler.model import StepInputs, Transformer
+    from simulator.batch import Batch, BatchShape
+    from simulator.request import Request
+    from simulator.schedulers import Scheduler
+
+_NAP_S = 1e-3
+
+
+class Iteration(NamedTuple):
+    """What one iteration took: seconds of host work before the launch, and of everything."""
+
+    shape: BatchShape
+    host_s: float
+    total_s: float
+
+
+class _Row(NamedTuple):
+    """One sequence of an iteration."""
+
+    sequence: int
+    q_len: int
+    kv_len: int
+    samples: bool
+
+
+class LiveEngine:
+    """Serves requests in real time, one iteration after another, as a simulated replica does."""
+
+    def __init__(
+        self, model: Transformer, scheduler: Scheduler, now: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.recorder = Recorder()
+        self.iterations: list[Iteration] = []
+        self.rejections: list[tuple[int, str]] = []
+        self._model = model
+        self._scheduler = scheduler
+        self._pages = PagePool(model.num_pages, model.page_size)
+        self._clock = now
+        self._started = 0.0
+
+    def serve(self, requests: Sequence[Request], deadline_s: float | None = None) -> None:
+        """Serve requests, which come in order of arrival, until all have finished or the deadline passes."""
+        self._started = self._clock()
+        waiting = list(reversed(requests))
+        while not (deadline_s is not None and self._now() > deadline_s):
+            while waiting and waiting[-1].arrival_s <= self._now():
+                self._submit(waiting.pop())
+            began = self._now()
+            batch = self._scheduler.schedule()
+            if batch is not None:
+                self._run(batch, began)
+            elif waiting:
+                time.sleep(min(_NAP_S, max(0.0, waiting[-1].arrival_s - self._now())))
+            else:
+                return
+
+    def _now(self) -> float:
+        """Seconds since the run began."""
+        return self._clock() - self._started
+
+    def _submit(self, request: Request) -> None:
+        reason = self._scheduler.add(request)
+        if reason is not None:
+            self.rejections.append((request.id, reason))
+
+    def _run(self, batch: Batch, began: float) -> None:
+        """One iteration: pages, inputs, kernels, and the sampled tokens back on the host."""
+        for request, _ in batch.prefills:
+            if request.scheduled_s < 0.0:
+                request.scheduled_s = began
+        self._release_preempted()
+        inputs = self._inputs(batch)
+        attend = self._model.plan(inputs)
+        launched = self._now()
+        self._model.forward(inputs, attend).tolist()
+        ended = self._now()
+        self.iterations.append(Iteration(batch.shape, launched - began, ended - began))
+        self._end(batch, began, ended)
+
+    def _release_preempted(self) -> None:
+        """Victims stand at the head of the queue; they start over and hold nothing meanwhile."""
+        for request in self._scheduler.waiting:
+            if not request.num_preemptions:
+                return
+            self._pages.release(request.id)
+
+    def _inputs(self, batch: Batch) -> StepInputs:
+        rows = list(_rows(batch))
+        for row in rows:
+            self._pages.grow(row.sequence, row.kv_len)
+        return self._model.inputs(
+            self._model.batch(tuple(row.q_len for row in rows), tuple(row.kv_len for row in rows)),
+            self._pages.table([row.sequence for row in rows]),
+            np.array([row.samples for row in rows]),
+        )
+
+    def _end(self, batch: Batch, began: float, ended: float) -> None:
+        """Account for an iteration as the simulated replica does, with real times."""
+        recorder, scheduler = self.recorder, self._scheduler
+        recorder.iteration(began, ended, batch, scheduler.kv.used)
+        completed = [request for request, tokens in batch.prefills if tokens == request.behind]
+        finished = scheduler.complete(batch)
+        for request in completed:
+            recorder.prefill_ended(request)
+            if request.first_token_s < 0.0:
+                request.first_token_s = ended
+        for request in finished:
+            request.finished_s = ended
+            recorder.finished(request)
+            self._pages.release(request.id)
+
+
+def _rows(batch: Batch) -> Iterator[_Row]:
+    """The sequences of a batch, decodes first."""
+    decodes = batch.decodes
+    if decodes is not None:
+        for request in decodes:
+            yield _Row(request.id, 1, decodes.kv_of(request) + 1, samples=True)
+    for request, tokens in batch.prefills:
+        yield _Row(request.id, tokens, request.num_computed + tokens, samples=tokens == request.behind)

@@ -1,0 +1,216 @@
+"""The proof: batches of the scheduler on real kernels, their time held against the simulator's prediction.
+
+`sample` measures iterations drawn from a simulation, device time alone. `live` serves the workload in real
+time with the same scheduler, and compares what its requests saw with what a simulation of them says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiler.device import Device, open_device, require_torch
+from profiler.kernels.batch import page_table, spread_lengths
+from profiler.replay_report import Measured, Mode, ReplayReport
+from profiler.timing import CpuClock, clock_for
+from profiler.watch import HostTimed, ShapeSampler
+from simulator.batch import BatchShape
+from simulator.errors import ConfigError
+from simulator.latency import build_latency
+from simulator.load import load_model
+from simulator.metrics import Result
+from simulator.record import Records
+from simulator.run import blocks_per_replica, build_scheduler, requests_of, simulate
+from simulator.workload import build_workload
+
+if TYPE_CHECKING:
+    from profiler.kernels.attention import AttentionBackend, Run
+    from profiler.model import StepInputs, Transformer
+    from simulator.config import Scenario
+
+Progress = Callable[[str], None]
+
+_KERNEL_ENGINE = "ideal"
+_HOST_SHAPES = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayJob:
+    """What to replay, on what, and how much of it."""
+
+    scenario: Scenario
+    device: str = "cuda"
+    attention: str = "auto"
+    dtype: str = ""
+    """Empty: the model's on a GPU, fp32 on a CPU."""
+    mode: Mode = "sample"
+    sample: int = 60
+    """Iterations to measure in sample mode."""
+    seed: int = 0
+    deadline_s: float | None = None
+
+
+def replay(job: ReplayJob, progress: Progress = lambda line: None) -> ReplayReport:
+    """Run a scenario's batches on real kernels; raises a StallfreeError where that cannot be done here."""
+    torch = require_torch()
+    parallel = job.scenario.parallel
+    if parallel.tensor * parallel.pipeline > 1 or job.scenario.replicas > 1:
+        raise ConfigError(
+            "replay runs one model on one device: set parallel.tensor, parallel.pipeline and replicas to 1"
+        )
+    device = open_device(job.device)
+    with torch.inference_mode():
+        return _Replay(job, device, progress).run()
+
+
+class _Replay:
+    """One replay: the device, its backend, and the prediction that is tested."""
+
+    def __init__(self, job: ReplayJob, device: Device, progress: Progress) -> None:
+        from profiler.kernels.gate import gate_batches, pass_gate
+        from profiler.kernels.registry import open_backend
+
+        self.job = job
+        self.device = device
+        self.progress = progress
+        # Kernels alone are predicted and measured: no engine's host time, no slower attention path.
+        self.scenario = job.scenario.with_({"engine": _KERNEL_ENGINE})
+        self.spec = spec = load_model(self.scenario.model)
+        self.dtype = job.dtype or (spec.dtype if device.is_cuda else "fp32")
+        self.page_size = self.scenario.memory.block_size_tokens
+        self.backend: AttentionBackend = open_backend(job.attention, device)
+        if not self.backend.paged:
+            raise ConfigError(f"attention backend {self.backend.name!r}: replay needs a paged cache")
+        self.backend.check(self.page_size)
+        heads = (spec.num_heads, spec.num_kv_heads, spec.head_dim)
+        window = spec.sliding_window or 0
+        pass_gate(self.backend, gate_batches(*heads, self.page_size, self.dtype, window))
+        self.latency = build_latency(self.scenario)
+
+    def run(self) -> ReplayReport:
+        """Simulate, then measure."""
+        sampler = ShapeSampler(self.latency, self.job.sample, self.job.seed)
+        simulate(self.scenario, self.job.seed, latency=sampler)
+        shapes = sampler.sample(self.job.sample)
+        self.progress(f"simulated; {len(shapes)} iterations drawn, {self.backend.name} on {self.device.name}")
+        return self._sample(shapes) if self.job.mode == "sample" else self._live(shapes)
+
+    def _sample(self, shapes: list[BatchShape]) -> ReplayReport:
+        model = self._model(max(_pages_of(shape, self.page_size) for shape in shapes))
+        clock = clock_for(self.device)
+        steps = ShapeSteps(model, self.job.seed)
+        measured = []
+        for shape in shapes:
+            inputs, attend = steps.prepare(shape)
+            timing = clock.measure([partial(model.forward, inputs, attend)])
+            measured.append(Measured(shape, self._predicted_s(shape), timing.median_us * 1e-6))
+        return self._report(measured)
+
+    def _live(self, shapes: list[BatchShape]) -> ReplayReport:
+        from profiler.live import LiveEngine
+
+        num_pages = blocks_per_replica(self.scenario)
+        model = self._model(num_pages)
+        fixed_s, per_sequence_s = host_time(model, shapes[:_HOST_SHAPES])
+        workload = build_workload(self.scenario.workload, self.job.seed)
+        self.progress(f"serving {len(workload)} requests in real time")
+        engine = LiveEngine(model, build_scheduler(self.scenario, num_pages))
+        engine.serve(list(requests_of(workload)), self.job.deadline_s)
+        predicted = HostTimed(self.latency, fixed_s, per_sequence_s)
+        measured = [
+            Measured(item.shape, predicted.stage_time_s(item.shape, 0), item.total_s)
+            for item in engine.iterations
+        ]
+        simulated = simulate(self.scenario, self.job.seed, workload=workload, latency=predicted)
+        served = Result(
+            records=Records.merged([engine.recorder.records()]),
+            rejections=tuple(engine.rejections),
+            slo=self.scenario.slo,
+            warmup_s=self.scenario.warmup_s,
+            num_blocks=num_pages,
+            preemptions=0,
+            recomputed_tokens=0,
+            stages=(),
+            extrapolated_share=0.0,
+            notes=(),
+        )
+        return self._report(measured, served, simulated, (fixed_s * 1e6, per_sequence_s * 1e6))
+
+    def _model(self, num_pages: int) -> Transformer:
+        from profiler.model import Transformer
+
+        return Transformer(self.spec, self.device, self.backend, self.dtype, num_pages, self.page_size)
+
+    def _predicted_s(self, shape: BatchShape) -> float:
+        return self.latency.stage_time_s(shape, 0)
+
+    def _report(
+        self,
+        measured: Sequence[Measured],
+        live: Result | None = None,
+        simulated: Result | None = None,
+        host_us: tuple[float, float] | None = None,
+    ) -> ReplayReport:
+        return ReplayReport(
+            scenario=self.scenario.name or "",
+            mode=self.job.mode,
+            device=self.device.name,
+            backend=self.backend.name,
+            iterations=tuple(measured),
+            notes=self.latency.notes,
+            live=live,
+            simulated=simulated,
+            host_us=host_us,
+        )
+
+
+class ShapeSteps:
+    """Turns batch shapes into steps of a model, on random pages of its cache."""
+
+    def __init__(self, model: Transformer, seed: int = 0) -> None:
+        self._model = model
+        self._rng = np.random.default_rng(seed)
+
+    def prepare(self, shape: BatchShape) -> tuple[StepInputs, Run]:
+        """The inputs and the planned attention of an iteration of that shape."""
+        q_lens, kv_lens = _lengths(shape)
+        samples = np.arange(len(q_lens)) < shape.num_sampled
+        batch = self._model.batch(q_lens, kv_lens)
+        table = page_table(batch.pages, self._model.num_pages, self._rng)
+        inputs = self._model.inputs(batch, table, samples)
+        return inputs, self._model.plan(inputs)
+
+
+def host_time(model: Transformer, shapes: Sequence[BatchShape]) -> tuple[float, float]:
+    """Seconds that a replay's host takes for an iteration: fixed and per sequence, by least squares.
+
+    Measured on shapes of the simulation before the live run, which also warms every kernel up.
+    """
+    steps, clock = ShapeSteps(model), CpuClock()
+    sequences, seconds = [], []
+    for shape in shapes:
+        model.forward(*steps.prepare(shape))
+        timing = clock.measure([partial(steps.prepare, shape)])
+        sequences.append(shape.num_decodes + len(shape.chunks))
+        seconds.append(timing.median_us * 1e-6)
+    columns = np.column_stack([np.ones(len(shapes)), sequences])
+    fixed_s, per_sequence_s = np.linalg.lstsq(columns, np.array(seconds), rcond=None)[0]
+    return max(0.0, float(fixed_s)), max(0.0, float(per_sequence_s))
+
+
+def _lengths(shape: BatchShape) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Query and KV lengths of a batch of that shape, decodes first."""
+    decodes: tuple[int, ...] = ()
+    if shape.num_decodes:
+        decodes = spread_lengths(shape.num_decodes, shape.decode_kv_tokens, shape.decode_kv_max)
+    chunks = tuple(chunk.tokens for chunk in shape.chunks)
+    wholes = tuple(chunk.tokens + chunk.prefix for chunk in shape.chunks)
+    return (1,) * len(decodes) + chunks, decodes + wholes
+
+
+def _pages_of(shape: BatchShape, page_size: int) -> int:
+    return sum(-(-kv_len // page_size) for kv_len in _lengths(shape)[1])
