@@ -23,7 +23,7 @@ SHIPPED = {
     "engines": "ideal sync-2024 sync-2024-ray vllm-v1",
     "scenarios": """
         default long-prompt paper-mistral-chat-relaxed paper-mistral-chat-strict pipeline-falcon
-        summarisation
+        summarisation tiny-cpu
     """,
 }
 
@@ -67,7 +67,8 @@ def test_the_kernels_of_a_gpu_are_shipped(name: str):
 @pytest.mark.parametrize("name", list_configs("scenarios"))
 def test_the_traces_of_scenarios_are_shipped(name: str):
     trace = load_scenario(name).workload.trace
-    assert trace is not None
+    if trace is None:
+        pytest.skip(f"{name} draws its lengths from distributions")
     assert list((data_root() / "traces").glob(f"{trace}.*"))
 
 
