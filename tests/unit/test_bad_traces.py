@@ -147,7 +147,7 @@ def test_a_bad_parquet_cell_is_found_by_row(tmp_path: Path) -> None:
     assert "row 3: prompt_tokens is None" in refusal(path)
 
 
-FUZZ = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SEEDS = [GOOD.encode(), AZURE.encode(), (JSON_ROW * 2).encode()]
 
 
