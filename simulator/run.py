@@ -20,7 +20,7 @@ from simulator.schedulers import Scheduler, policy_named
 from simulator.workload import Workload, build_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from simulator.config import Scenario
     from simulator.latency.model import LatencyModel
@@ -61,7 +61,7 @@ def simulate(
             watch.rejected()
 
     route = router_named(scenario.routing, replicas)
-    env.process(feed(env, requests_of(workload), route, reject))
+    env.process(feed(env, within_limit(workload, reject), route, reject))
     env.run()
 
     if len(rejections) == len(workload):
@@ -99,6 +99,16 @@ def build_scheduler(scenario: Scenario, num_blocks: int) -> Scheduler:
         max_num_seqs=settings.max_num_seqs,
         max_model_len=settings.max_model_len or load_model(scenario.model).max_position_embeddings,
     )
+
+
+def within_limit(workload: Workload, reject: Callable[[Request, str], None]) -> Iterator[Request]:
+    """The requests of a workload but for those over its own limit, which are rejected."""
+    limit = workload.max_total_tokens
+    for request in requests_of(workload):
+        if limit is None or request.max_tokens + 1 <= limit:
+            yield request
+        else:
+            reject(request, f"{request.max_tokens + 1} tokens exceed workload.max_total_tokens {limit}")
 
 
 def requests_of(workload: Workload) -> Iterator[Request]:
