@@ -63,6 +63,26 @@ class UnmeasuredShapes(MeasuredKernels):
         return AttentionRange(2048, 16384, 256, 32768, measured_heads=False)
 
 
+class RecordingKernels(RooflineKernels):
+    """Notes which kernels were asked for, and in what size for one token."""
+
+    def __init__(self):
+        super().__init__(GPU)
+        self.calls = []
+
+    def gemm_s(self, m, n, k):
+        self.calls.append(("gemm", n, k))
+        return super().gemm_s(m, n, k)
+
+    def elementwise_s(self, op, tokens, width):
+        self.calls.append((op, width))
+        return super().elementwise_s(op, tokens, width)
+
+    def all_reduce_s(self, message_bytes, world_size, link):
+        self.calls.append(("all_reduce", int(message_bytes[0]), world_size))
+        return super().all_reduce_s(message_bytes, world_size, link)
+
+
 batches = st.builds(
     BatchShape.of,
     chunks=st.lists(st.tuples(st.integers(1, 8192), st.integers(0, 100_000)), max_size=3).map(tuple),
@@ -207,6 +227,31 @@ def test_the_mixed_grid_follows_a_smooth_ratio(chunk, prefix, number, kv):
 
     exact = ratio(chunk, prefix, number, kv)
     assert MixedRatio(ratio).at(chunk, prefix, number, kv) == pytest.approx(exact, rel=0.02)
+
+
+def test_the_kernels_of_one_token_on_one_of_two_ranks():
+    """Llama-3-8B: 4,096 wide, 32 query and 8 KV heads of 128, MLP 14,336, vocabulary 128,256."""
+    kernels = RecordingKernels()
+    latency(kernels=kernels, tensor=2).breakdown(BatchShape.of(((1, 0),), prompts_ended=1), 0)
+    layer = [
+        ("gemm", 16 * 128 + 2 * 4 * 128, 4096),
+        ("gemm", 4096, 16 * 128),
+        ("gemm", 14336, 4096),
+        ("gemm", 4096, 7168),
+        ("rmsnorm", 4096),
+        ("rope", (16 + 4) * 128),
+        ("activation", 7168),
+        ("kv_write", 2 * 4 * 128),
+        ("all_reduce", 2 * 4096, 2),
+    ]
+    ends = [
+        ("embedding", 4096),
+        ("rmsnorm", 4096),
+        ("gemm", 64128, 4096),
+        ("all_reduce", 2 * 128256, 2),
+        ("sampler", 128256),
+    ]
+    assert sorted(map(str, kernels.calls)) == sorted(map(str, layer + ends))
 
 
 def test_the_kv_write_is_counted_once():
