@@ -11,6 +11,17 @@ from simulator.errors import ConfigError
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 
+_PRESETS = {
+    "H200": "h200_sxm",
+    "H100": "h100_sxm",
+    "A100 PCIe": "a100_80gb_pcie",
+    "A100": "a100_80gb_sxm",
+    "A40": "a40",
+    "L40S": "l40s",
+    "RTX PRO 6000": "rtx_pro_6000",
+}
+"""The shipped GPU whose every word is in the device's name; the first that fits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -78,6 +89,16 @@ def open_device(name: str) -> Device:
         (facts.major, facts.minor),
         facts.L2_cache_size,
         facts.total_memory,
+    )
+
+
+def gpu_preset(device_name: str) -> str:
+    """The shipped GPU preset of a CUDA device's name; ConfigError where none is known."""
+    for words, preset in _PRESETS.items():
+        if all(word.lower() in device_name.lower() for word in words.split()):
+            return preset
+    raise ConfigError(
+        f"no GPU preset is known for {device_name!r}: name one with --gpu (stallfree list gpus)"
     )
 
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiler.device import BYTES
+from profiler.device import BYTES, gpu_preset, open_device
 from profiler.grid import Block
 from profiler.tables import KernelRow
 from profiler.timing import calls_per_sample, num_copies
+from simulator.errors import ConfigError
 from simulator.hardware import ClusterSpec, GPUSpec, ModelSpec
 from simulator.latency.kernels import AttentionHeads
 from simulator.latency.roofline import RooflineKernels
+from simulator.load import load_cluster, load_gpu
+
+if TYPE_CHECKING:
+    from profiler.run import ProfileJob
 
 POINT_OVERHEAD_S = {"cuda": 0.05, "cpu": 0.001}
 """Making the inputs of a point and capturing its graph: between the 20 and 100 ms expected of a GPU."""
@@ -39,6 +45,23 @@ def rotated_bytes(point: KernelRow) -> int:
         tokens = point.decode_kv_tokens + point.num_chunks * (point.chunk_tokens + point.prefix_tokens)
         return 2 * tokens * point.kv_heads * point.head_dim * size
     return 0
+
+
+def dry_run(job: ProfileJob) -> tuple[str, list[BlockEstimate]]:
+    """The GPU preset that a job would measure and its blocks' times; needs neither torch nor a device.
+
+    Raises ConfigError where the GPU can be told from nothing.
+    """
+    name = job.gpu or (_gpu_here(job.device) if job.on_cuda else "cpu")
+    gpu = load_gpu(name)
+    return name, estimate(job.blocks(), job.model, gpu, load_cluster(gpu.cluster), job.kind)
+
+
+def _gpu_here(device: str) -> str:
+    try:
+        return gpu_preset(open_device(device).name)
+    except ConfigError as error:
+        raise ConfigError(f"--dry-run: name the GPU with --gpu (stallfree list gpus): {error}") from None
 
 
 def estimate(

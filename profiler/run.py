@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiler.device import Device, open_device, require_torch
+from profiler.device import Device, gpu_preset, open_device, require_torch
 from profiler.environment import ConditionsLog, driver_version, library_versions, machine_facts
 from profiler.estimate import rotated_bytes
 from profiler.grid import GRIDS, Block, model_grid
-from profiler.tables import META_FILE, KernelRow, RowKey, TableMeta, TableWriter, row_key
+from profiler.tables import META_FILE, OPS, KernelRow, RowKey, TableMeta, TableWriter, row_key
 from profiler.timing import CpuClock, Timing, clock_for, num_copies
 from simulator.errors import ConfigError, suggest
 
@@ -36,17 +36,6 @@ _PROTOCOL = {
     "cuda": "CUDA graphs of n calls between events, 7 replays, median; weights and KV rotated; random order",
     "cpu": "loops of n calls, 7 samples, median; weights and KV rotated; random order",
 }
-_PRESETS = {
-    "H200": "h200_sxm",
-    "H100": "h100_sxm",
-    "A100 PCIe": "a100_80gb_pcie",
-    "A100": "a100_80gb_sxm",
-    "A40": "a40",
-    "L40S": "l40s",
-    "RTX PRO 6000": "rtx_pro_6000",
-}
-"""The shipped GPU whose every word is in the device's name; the first that fits."""
-
 Progress = Callable[[str], None]
 
 
@@ -104,6 +93,9 @@ class ProfileJob:
         )
         if not self.ops:
             return blocks
+        for op in self.ops:
+            if op not in OPS:
+                raise ConfigError(f"--ops: unknown operator {op!r}{suggest(op, OPS)}")
         kept = (Block(block.name, tuple(p for p in block.points if p.op in self.ops)) for block in blocks)
         return [block for block in kept if block.points]
 
@@ -121,16 +113,6 @@ class ProfileReport:
     """Points that do not fit the device's memory, or need more GPUs than there are."""
     remaining: int = 0
     seconds: float = 0.0
-
-
-def gpu_preset(device_name: str) -> str:
-    """The shipped GPU preset of a CUDA device's name; ConfigError where none is known."""
-    for words, preset in _PRESETS.items():
-        if all(word.lower() in device_name.lower() for word in words.split()):
-            return preset
-    raise ConfigError(
-        f"no GPU preset is known for {device_name!r}: name one with --gpu (stallfree list gpus)"
-    )
 
 
 def profile(job: ProfileJob, progress: Progress = lambda line: None) -> ProfileReport:

@@ -25,6 +25,7 @@ def build_app() -> App:
     from simulator.cli.capacity import capacity
     from simulator.cli.catalogue import list_
     from simulator.cli.compare import compare
+    from simulator.cli.profile import profile, replay
     from simulator.cli.simulate import simulate
 
     app = App(
@@ -37,6 +38,8 @@ def build_app() -> App:
     for command in (simulate, capacity, budget, compare):
         app.command(command)
     app.command(list_, name="list")
+    for command in (profile, replay):
+        app.command(command)
     return app
 
 
