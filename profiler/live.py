@@ -112,7 +112,7 @@ class LiveEngine:
         """Account for an iteration as the simulated replica does, with real times."""
         recorder, scheduler = self.recorder, self._scheduler
         recorder.iteration(began, ended, batch, scheduler.kv.used)
-        completed = [request for request, tokens in batch.prefills if tokens == request.behind]
+        completed = batch.ending
         finished = scheduler.complete(batch)
         for request in completed:
             recorder.prefill_ended(request)

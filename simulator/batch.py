@@ -58,9 +58,10 @@ class BatchShape(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One iteration: prefill slices, and the decodes, each of which gets one token."""
+    """One iteration: prefill slices, who ends its prefill with them, and the decodes, one token for each."""
 
     prefills: tuple[Slice, ...]
+    ending: tuple[Request, ...]
     decodes: DecodeSet | None
     shape: BatchShape
 

@@ -121,9 +121,8 @@ class Replica:
         start, batch = self._in_flight.popleft()
         scheduler, recorder = self.scheduler, self.recorder
         recorder.iteration(start, now, batch, scheduler.kv.used)
-        ended = [request for request, tokens in batch.prefills if tokens == request.behind]
         finished = scheduler.complete(batch)
-        for request in ended:
+        for request in batch.ending:
             recorder.prefill_ended(request)
             if request.first_token_s < 0.0:
                 request.first_token_s = now

@@ -97,11 +97,13 @@ class Scheduler(ABC):
 
     def schedule(self) -> Batch | None:
         """The next iteration, or None when nothing can run now."""
+        preemptions = self.num_preemptions
         builder = BatchBuilder(self._iteration_tokens)
         self._fill(builder)
-        if not builder.num_tokens:
-            return None
-        return self._seal(builder)
+        if builder.num_tokens:
+            return self._seal(builder)
+        # Where the last decode made way for itself, its blocks are free now and it can begin again.
+        return None if self.num_preemptions == preemptions else self.schedule()
 
     def complete(self, batch: Batch) -> list[Request]:
         """Account for an iteration that has ended; return the requests that finished with it."""
@@ -120,13 +122,13 @@ class Scheduler(ABC):
         for request, tokens in batch.prefills:
             request.in_flight = False
             request.num_computed += tokens
-            if not request.behind:
-                self.prefilling.remove(request)
-                request.num_generated += 1
-                if request.num_generated == request.output_tokens:
-                    finished.append(request)
-                else:
-                    self.ready.join(request)
+        for request in batch.ending:
+            self.prefilling.remove(request)
+            request.num_generated += 1
+            if request.num_generated == request.output_tokens:
+                finished.append(request)
+            else:
+                self.ready.join(request)
         for request in finished:
             self.num_running -= 1
             self.kv.give_back(self._blocks_of(request, request.num_computed))
@@ -227,12 +229,12 @@ class Scheduler(ABC):
     def _seal(self, builder: BatchBuilder) -> Batch:
         decodes, prefills = builder.decodes, tuple(builder.prefills)
         chunks: tuple[Chunk, ...] = ()
-        prompts_ended = 0
+        ending: tuple[Request, ...] = ()
         if prefills:
             chunks = tuple([Chunk(tokens, request.num_computed) for request, tokens in prefills])
-            prompts_ended = sum([tokens == request.behind for request, tokens in prefills])
+            ending = tuple([request for request, tokens in prefills if tokens == request.behind])
         if decodes is None:
-            shape = BatchShape(chunks, 0, 0, 0, prompts_ended, builder.num_tokens)
+            shape = BatchShape(chunks, 0, 0, 0, len(ending), builder.num_tokens)
         else:
             count = len(decodes.members)
             shape = BatchShape(
@@ -240,7 +242,7 @@ class Scheduler(ABC):
                 count,
                 decodes.kv_tokens + count,
                 decodes.kv_max + 1,
-                count + prompts_ended,
+                count + len(ending),
                 builder.num_tokens,
             )
-        return Batch(prefills, decodes, shape)
+        return Batch(prefills, ending, decodes, shape)

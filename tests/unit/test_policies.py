@@ -186,6 +186,16 @@ def test_a_half_prefilled_request_can_be_the_victim() -> None:
     assert requests[1].num_preemptions == 1
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_request_that_needs_the_whole_cache_makes_way_for_itself_and_ends(policy: str) -> None:
+    """A decode asks for a free block even where it opens none, so it starts over for its last tokens."""
+    scheduler = make_scheduler(policy, num_blocks=4, block_size=4, max_model_len=16, budget=64)
+    log = run(scheduler, {0: [make_request(prompt=7, output=9)]}, 12)
+    assert log[-1] == "-"
+    assert "-" not in log[:9]
+    assert scheduler.kv.used == scheduler.num_running == 0
+
+
 def test_requests_that_can_never_run_are_refused_with_the_reason() -> None:
     scheduler = make_scheduler(max_model_len=16, num_blocks=3, block_size=4)
     assert scheduler.add(make_request(prompt=14, output=3)) == "17 tokens exceed max_model_len 16"
