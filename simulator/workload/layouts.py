@@ -17,7 +17,8 @@ CLASS = "class"
 """Column that any layout may have: the name of the request's class."""
 
 
-def _number(cell: Any) -> float:
+def finite_number(cell: Any) -> float:
+    """A number that is neither infinite nor a truth value."""
     if isinstance(cell, bool):
         raise TypeError
     value = float(cell)
@@ -26,7 +27,8 @@ def _number(cell: Any) -> float:
     return value
 
 
-def _length(cell: Any) -> int:
+def token_count(cell: Any) -> int:
+    """A believable number of tokens, at least one."""
     value = float(cell)
     if not 1 <= value <= MAX_TOKENS or value % 1 or cell is True:
         raise ValueError
@@ -41,7 +43,7 @@ def _seconds(cell: Any) -> float:
 
 
 def _milliseconds(cell: Any) -> float:
-    return _seconds(_number(cell) / 1000)
+    return _seconds(finite_number(cell) / 1000)
 
 
 def _moment(cell: Any) -> float:
@@ -104,8 +106,8 @@ class Layout:
         """Every column that means something in this layout."""
         allowed = f"a whole number of tokens, 1 to {MAX_TOKENS}"
         columns = [
-            Column(self.prompt, _length, allowed),
-            Column(self.output, _length, allowed),
+            Column(self.prompt, token_count, allowed),
+            Column(self.output, token_count, allowed),
             Column(self.clock.column, self.clock.parse, self.clock.allowed),
             Column(CLASS, _class, "a name"),
         ]
@@ -138,6 +140,8 @@ LAYOUTS = (
     Layout("num_prefill_tokens", "num_decode_tokens", Clock("arrived_at", required=False)),
     # requests recorded from a vLLM engine, on the wall clock
     Layout(
-        "input_toks", "output_toks", Clock("arrival_time", _number, "seconds since 1970", from_first=True)
+        "input_toks",
+        "output_toks",
+        Clock("arrival_time", finite_number, "seconds since 1970", from_first=True),
     ),
 )

@@ -75,7 +75,7 @@ def read_trace(path: Path) -> Trace:
     rows = open_rows(path)
     layout = _layout_of(rows)
     columns = [column for column in layout.columns() if column.name in rows.columns]
-    found = _read_columns(rows, columns)
+    found = read_columns(rows, columns)
     prompt = np.array(found[layout.prompt], dtype=np.int64)
     if not len(prompt):
         raise InputError(f"{path}: has a header and no requests")
@@ -103,8 +103,8 @@ def _layout_of(rows: RowFile) -> Layout:
     )
 
 
-def _read_columns(rows: RowFile, columns: list[Column]) -> dict[str, list[Any]]:
-    """The checked values of each column."""
+def read_columns(rows: RowFile, columns: list[Column]) -> dict[str, list[Any]]:
+    """The checked values of each column; InputError names the file, place, column, found and allowed."""
     values: dict[str, list[Any]] = {column.name: [] for column in columns}
     for block in rows.read(list(values)):
         for column, cells in zip(columns, block, strict=True):
