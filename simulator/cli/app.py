@@ -38,8 +38,8 @@ def build_app() -> App:
     for command in (simulate, capacity, budget, compare):
         app.command(command)
     app.command(list_, name="list")
-    for command in (profile, replay):
-        app.command(command)
+    app.command(profile)
+    app.command(replay)
     return app
 
 
