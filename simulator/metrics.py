@@ -262,7 +262,7 @@ class Result:
 
         Compares the unfinished requests seen by arrivals of the last quarter with those of the quarter
         before. Growth within three standard deviations of a Poisson number, or by less than 5 % of the
-        quarter's arrivals, is stable; by more than 25 % of them is overload: the queue grows for as long as the
+        quarter's arrivals, is stable; by more than 25 % of them is overload: the queue grows as long as the
         load lasts.
         """
         requests = self.records.requests
