@@ -1,4 +1,4 @@
-"""Attention on the CPU: the reference against a formula written out, backends against the reference, the gate."""
+"""Attention on the CPU: the reference against a formula written out, backends against it, and the gate."""
 
 from __future__ import annotations
 

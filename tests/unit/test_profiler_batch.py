@@ -54,7 +54,7 @@ def test_no_page_is_shared_and_none_is_in_order() -> None:
     used = np.concatenate([row[:count] for row, count in zip(table, pages, strict=True)])
     assert table.shape == (3, 40)
     assert len(set(used.tolist())) == 66
-    assert 0 <= used.min()
+    assert used.min() >= 0
     assert used.max() < 70
     assert (np.diff(used) == 1).mean() < 0.2
     assert not table[1, 1:].any()

@@ -4,6 +4,7 @@ and compute with what they are given. The libraries themselves need a GPU."""
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -228,7 +229,7 @@ def torch_fa2(monkeypatch):
         ends = list(spans)
         parts = [
             attend(query[q0:q1], key[k0:k1], value[k0:k1], scale, (window_size_left, window_size_right))
-            for (q0, k0), (q1, k1) in zip(ends[:-1], ends[1:], strict=True)
+            for (q0, k0), (q1, k1) in pairwise(ends)
         ]
         assert ends[-1] == (len(query), len(key))
         return torch.cat(parts), None, None, None, None
