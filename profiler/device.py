@@ -13,9 +13,9 @@ BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 _PRESETS = {
     "H200": "h200_sxm",
-    "H100": "h100_sxm",
-    "A100 PCIe": "a100_80gb_pcie",
-    "A100": "a100_80gb_sxm",
+    "H100 HBM3": "h100_sxm",
+    "A100 80GB PCIe": "a100_80gb_pcie",
+    "A100 80GB": "a100_80gb_sxm",
     "A40": "a40",
     "L40S": "l40s",
     "RTX PRO 6000": "rtx_pro_6000",
@@ -94,8 +94,9 @@ def open_device(name: str) -> Device:
 
 def gpu_preset(device_name: str) -> str:
     """The shipped GPU preset of a CUDA device's name; ConfigError where none is known."""
+    name = set(device_name.replace("-", " ").split())
     for words, preset in _PRESETS.items():
-        if all(word.lower() in device_name.lower() for word in words.split()):
+        if name.issuperset(words.split()):
             return preset
     raise ConfigError(
         f"no GPU preset is known for {device_name!r}: name one with --gpu (stallfree list gpus)"
