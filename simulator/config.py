@@ -129,6 +129,8 @@ class Scenario(Spec):
     slo: Annotated[dict[str, PositiveFloat], BeforeValidator(_canonical_slo)] = Field(default_factory=dict)
     warmup_s: NonNegativeFloat = 0.0
     """Requests that arrive earlier are simulated but left out of the metrics."""
+    until_s: PositiveFloat | None = None
+    """Where the simulation is cut off; requests that have not finished by then are not counted."""
 
     def with_(self, updates: Mapping[str, Any], where: str = "settings") -> Scenario:
         """A copy with dotted keys replaced ("scheduler.token_budget": 1024), validated afresh.

@@ -194,26 +194,30 @@ class Result:
 
     @cached_property
     def makespan_s(self) -> float:
-        """First arrival to last output token."""
+        """First arrival to last output token; zero where nothing finished."""
         requests = self.records.requests
+        if not self.requests_completed:
+            return 0.0
         return float(requests["finished_s"].max() - requests["arrival_s"].min())
 
     @property
     def throughput_rps(self) -> float:
         """Finished requests per second of the makespan."""
-        return self.requests_completed / self.makespan_s
+        return self._per_second(self.requests_completed)
 
     @property
     def output_tokens_per_s(self) -> float:
         """Output tokens per second of the makespan."""
-        return float(self.records.requests["output_tokens"].sum()) / self.makespan_s
+        return self._per_second(float(self.records.requests["output_tokens"].sum()))
 
     @property
     def total_tokens_per_s(self) -> float:
         """Prompt and output tokens per second of the makespan; work done twice counts once."""
-        return (
-            self.output_tokens_per_s + float(self.records.requests["prompt_tokens"].sum()) / self.makespan_s
-        )
+        prompt_tokens = float(self.records.requests["prompt_tokens"].sum())
+        return self.output_tokens_per_s + self._per_second(prompt_tokens)
+
+    def _per_second(self, total: float) -> float:
+        return total / self.makespan_s if self.makespan_s else 0.0
 
     @property
     def goodput_rps(self) -> float:

@@ -65,11 +65,12 @@ class Replica:
 
     def stage_use(self) -> tuple[dict[str, float], ...]:
         """Each stage's share of the time so far, and its idle share of the time when there was work here."""
-        elapsed_s, working_s = self.env.now or 1.0, self.working_s or 1.0
+        now_s = self.env.now
+        working_s = self.working_s + (now_s - self._working_since_s if self.num_outstanding else 0.0)
         return tuple(
             {
-                "utilisation": busy_s / elapsed_s,
-                "bubble_share": max(0.0, self.working_s - busy_s) / working_s,
+                "utilisation": busy_s / (now_s or 1.0),
+                "bubble_share": max(0.0, working_s - busy_s) / (working_s or 1.0),
             }
             for busy_s in self.busy_s
         )

@@ -35,12 +35,15 @@ def simulate(
     latency: LatencyModel | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Serve a workload to its end.
+    """Serve a workload to its end, or until the scenario's `until_s`.
 
     `workload` and `latency` are built from the scenario where they are not given. With a `watch` the run ends
-    with SLOBroken once its SLO is certainly broken. Raises a StallfreeError for a scenario that cannot run,
+    with SLOBroken once its SLO is certainly broken; nobody knows that of a run with `until_s`, which counts
+    only what finishes, so there it does nothing. Raises a StallfreeError for a scenario that cannot run,
     InfeasibleError if not one request fits.
     """
+    if scenario.until_s is not None:
+        watch = None
     workload = workload if workload is not None else build_workload(scenario.workload, seed)
     latency = latency if latency is not None else build_latency(scenario)
     num_blocks = blocks_per_replica(scenario)
@@ -62,7 +65,7 @@ def simulate(
 
     route = router_named(scenario.routing, replicas)
     env.process(feed(env, within_limit(workload, reject), route, reject))
-    env.run()
+    _advance(env, scenario.until_s)
 
     if len(rejections) == len(workload):
         raise InfeasibleError(f"not one of {len(workload)} requests fits: request 0: {rejections[0][1]}")
@@ -76,9 +79,18 @@ def simulate(
         preemptions=sum(replica.scheduler.num_preemptions for replica in replicas),
         recomputed_tokens=sum(replica.scheduler.recomputed_tokens for replica in replicas),
         stages=tuple(stage for replica in replicas for stage in replica.stage_use()),
-        extrapolated_share=(latency.num_extrapolated - extrapolated) / queries,
+        extrapolated_share=(latency.num_extrapolated - extrapolated) / max(queries, 1),
         notes=(*workload.notes, *latency.notes),
     )
+
+
+def _advance(env: Environment, until_s: float | None) -> None:
+    """Run until nothing happens any more, or up to a time; the clock then stands at the last event."""
+    if until_s is None:
+        env.run()
+    else:
+        while env.peek() < until_s:
+            env.step()
 
 
 def blocks_per_replica(scenario: Scenario) -> int:
