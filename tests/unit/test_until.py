@@ -40,9 +40,7 @@ def test_only_what_finished_counts() -> None:
 
 
 def test_a_limit_beyond_the_end_changes_nothing() -> None:
-    cut, whole = (
-        simulate(scenario(until_s), latency=ConstantLatency()).to_dict() for until_s in (1e6, None)
-    )
+    cut, whole = (simulate(scenario(until_s), latency=ConstantLatency()).to_dict() for until_s in (1e6, None))
     assert cut == whole
 
 
