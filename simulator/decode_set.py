@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 class DecodeSet:
     """`members` by id, the sum of their KV tokens, and how many ticks and arrivals there have been."""
 
-    __slots__ = ("_by_length", "_finish", "_residues", "block_size", "id", "kv_tokens", "members", "num_joined", "ticks")
+    __slots__ = (
+        "_by_length",
+        "_finish",
+        "_longest",
+        "_residues",
+        "block_size",
+        "id",
+        "kv_tokens",
+        "members",
+        "num_joined",
+        "ticks",
+    )
 
     def __init__(self, id: int, block_size: int) -> None:
         self.id = id
@@ -34,6 +45,8 @@ class DecodeSet:
         # Heaps whose entries of departed members are dropped when they surface.
         self._finish: list[tuple[int, int, Request]] = []
         self._by_length: list[tuple[int, int, Request]] = []
+        # Length of the longest member, less the ticks.
+        self._longest = 0
 
     def __len__(self) -> int:
         return len(self.members)
@@ -49,13 +62,7 @@ class DecodeSet:
     @property
     def kv_max(self) -> int:
         """KV tokens of the longest member; 0 for an empty set."""
-        heap = self._by_length
-        while heap:
-            negated, _, request = heap[0]
-            if request.decode_set is self and request.kv_offset == -negated:
-                return self.ticks - negated
-            heappop(heap)
-        return 0
+        return self._longest + self.ticks if self.members else 0
 
     def kv_of(self, request: Request) -> int:
         """KV tokens of a member before its next token."""
@@ -74,6 +81,7 @@ class DecodeSet:
         self.kv_tokens += request.num_computed
         heappush(self._finish, (finish, request.id, request))
         heappush(self._by_length, (-offset, request.id, request))
+        self._longest = -self._by_length[0][0]
 
     def leave(self, request: Request) -> None:
         """Take a member out and bring its counters up to date."""
@@ -87,6 +95,8 @@ class DecodeSet:
         del self.members[request.id]
         self._residues[request.kv_offset % self.block_size] -= 1
         self.kv_tokens -= request.num_computed
+        if request.kv_offset == self._longest:
+            self._find_longest()
 
     def tick(self) -> list[Request]:
         """Give every member one token; return those that have all of theirs, already taken out."""
@@ -100,6 +110,15 @@ class DecodeSet:
                 self.leave(request)
                 finished.append(request)
         return finished
+
+    def _find_longest(self) -> None:
+        heap = self._by_length
+        while heap:
+            negated, _, request = heap[0]
+            if request.decode_set is self and request.kv_offset == -negated:
+                self._longest = -negated
+                return
+            heappop(heap)
 
     def absorb(self, other: DecodeSet) -> None:
         """Move all members of another set into this one."""

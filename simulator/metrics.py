@@ -48,7 +48,7 @@ class TokenGaps(NamedTuple):
         """All gaps of the requests that are `counted`."""
         times, start = records.token_clock()
         stop = start + records.segments["stop"] - records.segments["start"]
-        owner = np.repeat(np.arange(len(counted)), records.num_segments)
+        owner = np.repeat(np.arange(len(counted)), records.requests["num_segments"])
         kept = counted[owner]
         start, stop, owner = start[kept], stop[kept], owner[kept]
         # Gap k lies between the tokens k and k + 1 of the clock; a segment has the gaps start .. stop - 2.

@@ -22,7 +22,7 @@ def token_times(records: Records) -> list[list[float]]:
     ends, sets = records.iterations["end_s"], records.iterations["set_id"]
     by_set = {int(s): [e for e, t in zip(ends, sets, strict=True) if t == s] for s in set(sets)}
     times, row = [], 0
-    for count in records.num_segments:
+    for count in records.requests["num_segments"]:
         tokens: list[float] = []
         for _ in range(count):
             set_id, start, stop = (int(records.segments[name][row]) for name in ("set_id", "start", "stop"))
