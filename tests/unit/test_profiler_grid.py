@@ -128,7 +128,7 @@ def test_only_the_operators_asked_for() -> None:
         "attention",
         "host",
     }
-    with pytest.raises(ConfigError, match="unknown operator 'gem'.*did you mean 'gemm'"):
+    with pytest.raises(ConfigError, match=r"unknown operator 'gem'.*did you mean 'gemm'"):
         job(ops=("gem",)).blocks()
 
 
