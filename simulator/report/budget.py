@@ -85,7 +85,7 @@ def _curve(search: BudgetSearch, rules: RulesOfThumb) -> Table:
         [
             str(row.token_budget),
             significant(row.capacity_rps),
-            span(_interval(row)),
+            _interval_words(row),
             percent(row.capacity_rps / search.best.capacity_rps),
             *_latency_cells(row, (("tbt_s", "p99"), ("tbt_s", "max"), ("ttft_s", "p50"))),
             count(row.kv_blocks),
@@ -123,7 +123,7 @@ def _others(search: BudgetSearch) -> Table:
         [
             row.policy,
             significant(row.capacity_rps),
-            span(_interval(row)),
+            _interval_words(row),
             f"{best.capacity_rps / row.capacity_rps:.2f} x" if row.capacity_rps else MISSING,
             _beyond_words(row),
         ]
@@ -141,6 +141,10 @@ def _trials(row: Candidate) -> tuple[Trial, ...]:
     return () if row.capacity is None else row.capacity.at_capacity
 
 
+def _interval_words(row: Candidate) -> str:
+    return "rough" if row.capacity is not None and row.capacity.is_rough else span(_interval(row))
+
+
 def _interval(row: Candidate) -> list[float] | None:
     return None if row.capacity is None else ends(row.capacity.interval_rps)
 
@@ -152,6 +156,7 @@ def _document(row: Candidate, rules: RulesOfThumb) -> dict[str, Any]:
         "capacity_rps": row.capacity_rps,
         "interval_rps": _interval(row),
         "runs": 0 if row.capacity is None else len(row.capacity.by_seed),
+        "is_rough": row.capacity is not None and row.capacity.is_rough,
         "kv_blocks": row.kv_blocks,
         "iteration_s": rules.iteration_s(row.token_budget),
         "breaks_beyond": dict(beyond.violations) if beyond else {},

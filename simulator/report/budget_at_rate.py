@@ -19,6 +19,7 @@ COLUMNS = (
     ("ttft_s", "p50", "TTFT median (ms)"),
     ("ttft_s", "p99", "TTFT P99"),
     ("e2e_s", "p50", "E2E median"),
+    ("tbt_s", "mean", "TBT mean"),
     ("tbt_s", "p99", "TBT P99"),
     ("tbt_s", "p999", "TBT P99.9"),
     ("tbt_s", "max", "TBT max"),

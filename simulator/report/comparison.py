@@ -30,6 +30,7 @@ FIELDS = {
     "recomputed_tokens": "tokens recomputed",
 }
 NOISE = "~"
+LARGE = 10
 
 
 def comparison_page(comparison: Comparison) -> Page:
@@ -40,7 +41,7 @@ def comparison_page(comparison: Comparison) -> Page:
     return Page(
         answer=_answer(comparison),
         tables=(_table(comparison),),
-        notes=unique((*_reading_notes(runs), *run_notes(trials))),
+        notes=unique((*_reading_notes(runs, comparison.effort.runs), *run_notes(trials))),
         legend=f"breaks the SLO: {slo_words(baseline.scenario.slo)}",
         document=header("compare", baseline.scenario, comparison.effort)
         | {"rows": [_row(comparison, variant) for variant in comparison.variants]},
@@ -58,13 +59,13 @@ def _answer(comparison: Comparison) -> str:
     return f"{what}: {verdict} the SLO ({slo_words(slo)})."
 
 
-def _reading_notes(runs: int) -> tuple[str, ...]:
+def _reading_notes(runs: int, asked: int) -> tuple[str, ...]:
+    difference = "in brackets: difference from the first variant"
+    if runs < asked:
+        return (f"{difference}; one run, for the workload is the same with every seed",)
     if runs == 1:
-        return ("one run: differences have no interval",)
-    return (
-        f"in brackets: difference from the first variant, with the 95 % interval of {runs} paired runs; "
-        f"{NOISE} marks what may be noise",
-    )
+        return (f"{difference}; one run, so nothing says what is noise",)
+    return (f"{difference}, with the 95 % interval of {runs} paired runs; {NOISE} marks what may be noise",)
 
 
 def _table(comparison: Comparison) -> Table:
@@ -91,13 +92,15 @@ def _cell(comparison: Comparison, variant: Variant, name: str, statistic: str | 
 
 
 def _difference(difference: Difference | None) -> str:
-    """A relative difference with its half-interval, e.g. "(+12 % ±3)" or "(~ +1 % ±4)"."""
+    """A relative difference with its half-interval, "(+12 % ±3)" or "(~ +1 % ±4)"; a ratio where it is large."""
     if difference is None or difference.share is None:
         return ""
-    text = f"{100 * difference.share:+.0f} %"
-    if difference.interval is not None:
-        half = (difference.interval.high - difference.interval.low) / 2 / abs(difference.baseline)
-        text += f" ±{significant(round(100 * half, 1))}"
+    if abs(difference.share) >= LARGE:
+        text = f"{significant(1 + difference.share)} x"
+    else:
+        text = f"{100 * difference.share:+.0f} %"
+        if difference.interval is not None:
+            text += f" ±{100 * difference.interval.half / abs(difference.baseline):.2g}"
     return f"({NOISE} {text})" if difference.is_noise else f"({text})"
 
 

@@ -45,14 +45,17 @@ def slo_words(slo: Mapping[str, float]) -> str:
     return ", ".join(bound(key, value) for key, value in slo.items()) or "no SLO"
 
 
-def excess_words(violations: Mapping[str, float], slo: Mapping[str, float]) -> str:
+def excess_words(violations: Mapping[str, float | None], slo: Mapping[str, float]) -> str:
     """Broken bounds with what was measured, e.g. "P99 TBT 61.2 ms (bound 50 ms)"."""
     texts = []
     for key, value in violations.items():
         statistic, metric, unit_s = split_slo_key(key)
-        unit = key.rpartition("_")[2]
+        name, unit = statistic_of(metric, statistic), key.rpartition("_")[2]
+        if value is None:
+            texts.append(f"{name} over {slo[key]:g} {unit}")
+            continue
         measured = milliseconds(value * unit_s) if unit == "ms" else significant(value)
-        texts.append(f"{statistic_of(metric, statistic)} {measured} {unit} (bound {slo[key]:g} {unit})")
+        texts.append(f"{name} {measured} {unit} (bound {slo[key]:g} {unit})")
     return ", ".join(texts)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 REFINEMENTS = 2
 BUDGET_POLICIES = ("stall_free", "chunked_only")
-OTHER_POLICIES = ("prefill_first", "orca", "decode_first")
+OTHER_POLICIES = ("decode_first", "orca", "prefill_first")
 
 Key = tuple[str, int]
 """Policy and token budget."""
@@ -127,17 +127,18 @@ def find_budget(
     def searched(scenarios: Sequence[Scenario], aim: Aim | None = None) -> list[Candidate]:
         rows = [candidate(each) for each in scenarios]
         fitting = {row.key: row.scenario for row in rows if not row.obstacle}
-        table.search(fitting, aims=dict.fromkeys(fitting, aim) if aim else None)
+        table.search(fitting, aim)
         return [replace(row, capacity=table.found.get(row.key)) for row in rows]
 
     effort.progress(
         f"capacity at budgets {words(budgets)}, and of {', '.join(policies) or 'no other policy'}"
     )
+    # The other policies first: their runs are the longest.
     found = searched(
-        [with_budget(scenario, budget) for budget in budgets]
-        + [scenario.with_({"scheduler.policy": policy}) for policy in policies]
+        [scenario.with_({"scheduler.policy": policy}) for policy in policies]
+        + [with_budget(scenario, budget) for budget in budgets]
     )
-    rows, others = found[: len(budgets)], found[len(budgets) :]
+    others, rows = found[: len(policies)], found[len(policies) :]
     search = BudgetSearch(scenario, effort, tuple(rows), tuple(others))
     for _ in range(REFINEMENTS if refine else 0):
         best = search.best
@@ -177,4 +178,5 @@ def describe_nearest(misses: Sequence[Trial | None]) -> str:
 def excess(trial: Trial) -> float:
     """How far a trial is beyond its SLO: the largest ratio of a value to its bound."""
     bounds = trial.scenario.slo
-    return max((value / bounds[key] for key, value in trial.violations.items()), default=float("inf"))
+    ratios = [value / bounds[key] for key, value in trial.violations.items() if value is not None]
+    return max(ratios, default=float("inf"))

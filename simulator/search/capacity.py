@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from simulator.errors import ConfigError, InfeasibleError
 from simulator.search.effort import Effort
 from simulator.search.fanout import fan_out
-from simulator.search.replication import TRIAL_REQUESTS, Aim, SeedCapacity, search_seed, take_aim
+from simulator.search.replication import (
+    TRIAL_REQUESTS,
+    Aim,
+    SeedCapacity,
+    rough_scenario,
+    search_roughly,
+    search_seed,
+)
 from simulator.search.stats import Interval, mean, mean_interval
 from simulator.search.trials import Trial
 
@@ -35,6 +42,8 @@ class Capacity:
 
     scenario: Scenario
     by_seed: tuple[SeedCapacity, ...]
+    is_rough: bool = False
+    """Whether it comes from one run with a part of the requests."""
 
     @property
     def capacity_rps(self) -> float:
@@ -63,6 +72,8 @@ class Capacity:
 
     def ties_with(self, other: Capacity, tolerance: float) -> bool:
         """Whether the two differ by less than a search resolves or than seeds do, paired by seed."""
+        if self.is_rough or other.is_rough:
+            return False
         gaps = [a.holds_rps - b.holds_rps for a, b in zip(self.by_seed, other.by_seed, strict=False)]
         interval = mean_interval(gaps)
         resolved = abs(mean(gaps)) > tolerance * max(self.capacity_rps, other.capacity_rps)
@@ -99,7 +110,8 @@ def find_capacity(scenario: Scenario, effort: Effort) -> Capacity:
 class CapacityTable(Generic[Key]):
     """Capacities of many scenarios over the same seeds, searched round by round on several processes.
 
-    Where the rough capacity is far below the best one, a single replication must do: nobody will choose it.
+    Each scenario is first searched roughly; where that is far below the best one it stays rough, for nobody
+    will choose it.
     """
 
     def __init__(self, effort: Effort) -> None:
@@ -107,29 +119,33 @@ class CapacityTable(Generic[Key]):
         self.aims: dict[Key, Aim] = {}
         self.found: dict[Key, Capacity] = {}
 
-    def search(self, scenarios: Mapping[Key, Scenario], aims: Mapping[Key, Aim] | None = None) -> None:
-        """Find the capacity of each scenario; where no aims are given, each is first searched roughly."""
+    def search(self, scenarios: Mapping[Key, Scenario], aim: Aim | None = None) -> None:
+        """Find the capacity of each scenario, the rough searches starting at the aim if one is given."""
         effort = self.effort
-        self.aims.update(aims or self._take_aims(scenarios))
-        best = max((aim.guess_rps for aim in self.aims.values()), default=0.0)
-        seeds = {key: self._seeds_for(self.aims[key], best) for key in scenarios}
+        calls = [(scenario, effort.seed, aim, effort.run) for scenario in scenarios.values()]
+        rough = dict(zip(scenarios, fan_out(search_roughly, calls, jobs=effort.jobs), strict=True))
+        for key, scenario in scenarios.items():
+            self.aims[key], found = rough[key]
+            self.found[key] = Capacity(rough_scenario(scenario), (found,), is_rough=True)
+        best = max((capacity.capacity_rps for capacity in self.found.values()), default=0.0)
+        self._search_fully(
+            {
+                key: scenario
+                for key, scenario in scenarios.items()
+                if self.found[key].capacity_rps >= CONTENDER_SHARE * best > 0
+            }
+        )
+
+    def _search_fully(self, scenarios: Mapping[Key, Scenario]) -> None:
+        effort = self.effort
         calls = [
             (scenario, seed, self.aims[key], effort.tolerance, effort.run)
             for key, scenario in scenarios.items()
-            for seed in seeds[key]
+            for seed in effort.seeds
         ]
         searched = iter(fan_out(search_seed, calls, jobs=effort.jobs))
         for key, scenario in scenarios.items():
-            self.found[key] = Capacity(scenario, tuple(islice(searched, len(seeds[key]))))
-
-    def _take_aims(self, scenarios: Mapping[Key, Scenario]) -> dict[Key, Aim]:
-        effort = self.effort
-        calls = [(scenario, effort.seed, effort.run) for scenario in scenarios.values()]
-        return dict(zip(scenarios, fan_out(take_aim, calls, jobs=effort.jobs), strict=True))
-
-    def _seeds_for(self, aim: Aim, best_rps: float) -> range:
-        contends = aim.guess_rps and aim.guess_rps >= CONTENDER_SHARE * best_rps
-        return self.effort.seeds if contends else self.effort.seeds[:1]
+            self.found[key] = Capacity(scenario, tuple(islice(searched, effort.runs)))
 
 
 def describe_miss(trial: Trial | None) -> str:
@@ -137,6 +153,9 @@ def describe_miss(trial: Trial | None) -> str:
     if trial is None:
         return "no trial was run"
     bounds = trial.scenario.slo
-    broken = [f"{key} is {value:.4g} (bound {bounds[key]:g})" for key, value in trial.violations.items()]
+    broken = [
+        f"{key} is over {bounds[key]:g}" if value is None else f"{key} is {value:.4g} (bound {bounds[key]:g})"
+        for key, value in trial.violations.items()
+    ]
     rate = trial.scenario.workload.rate_rps
     return f"at {rate:.3g} requests/s {', '.join(broken) or f'the run is {trial.stability}'}"

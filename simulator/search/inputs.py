@@ -21,6 +21,11 @@ def requests_of(spec: WorkloadSpec, seed: int) -> Workload:
     return _drawn(unit.model_dump_json(), seed).at_rate(spec.rate_rps)
 
 
+def depends_on_seed(spec: WorkloadSpec, seed: int) -> bool:
+    """Whether another seed would draw other requests; a replayed trace is the same with all."""
+    return requests_of(spec, seed).fingerprint() != requests_of(spec, seed + 1).fingerprint()
+
+
 def latency_of(scenario: Scenario) -> LatencyModel:
     """The latency model of a scenario, which depends on nothing but its hardware."""
     return _latency(scenario.model_dump_json(include=HARDWARE))

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from simulator.search.fanout import fan_out
+from simulator.search.inputs import depends_on_seed
 from simulator.search.stats import mean
 
 if TYPE_CHECKING:
@@ -41,7 +42,13 @@ class Variant:
 
 
 def run_variants(variants: Sequence[tuple[str, Scenario]], effort: Effort) -> list[Variant]:
-    """Simulate every labelled scenario with every seed; equal workloads then draw the same requests."""
-    calls = [(scenario, seed) for _, scenario in variants for seed in effort.seeds]
+    """Simulate every labelled scenario with every seed; equal workloads then draw the same requests.
+
+    One run must do where no workload depends on the seed.
+    """
+    seeds = effort.seeds
+    if not any(depends_on_seed(scenario.workload, effort.seed) for _, scenario in variants):
+        seeds = seeds[:1]
+    calls = [(scenario, seed) for _, scenario in variants for seed in seeds]
     trials = iter(fan_out(effort.run, calls, jobs=effort.jobs))
-    return [Variant(label, scenario, tuple(islice(trials, effort.runs))) for label, scenario in variants]
+    return [Variant(label, scenario, tuple(islice(trials, len(seeds)))) for label, scenario in variants]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simulator.search.threshold import find_threshold
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 TRIAL_REQUESTS = 2048
 """Requests of a trial where the workload does not say (the paper's number)."""
+ROUGH_SHARE = 4
+ROUGH_TOLERANCE = 0.05
+"""A rough search, which aims the real ones, uses a quarter of the requests and resolves 5 %."""
 
-ROUGH_SHARE = 4  # the rough search uses a quarter of the requests ...
-ROUGH_TOLERANCE = 0.1  # ... and stops early: it only has to aim the real ones
 FLOOR_SHARE = 1 / 256  # of the throughput of a saturated run: at this load requests hardly ever meet
 CEILING_SHARE = 2.0  # no stable run goes beyond; a saturated run ends with a drain, so it reads too low
 FIRST_GUESS_SHARE = 0.8
@@ -23,14 +24,11 @@ FIRST_GUESS_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """Where a search starts and the range that it has to cover, in requests per second."""
+    """Where a search starts, and the range that it has to cover, in requests per second."""
 
     guess_rps: float
-    """A rough capacity; zero where not even the floor held."""
     floor_rps: float
     ceiling_rps: float
-    at_floor: Trial | None = None
-    """The trial that failed at the floor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +37,7 @@ class SeedCapacity:
 
     seed: int
     holds_rps: float
+    """The largest rate that held; zero where not even the floor did."""
     fails_rps: float
     at_capacity: Trial | None
     """The trial at `holds_rps`; None where that is zero."""
@@ -51,31 +50,44 @@ def at_rate(scenario: Scenario, rate_rps: float) -> Scenario:
     return scenario.with_({"workload.rate_rps": rate_rps})
 
 
-def take_aim(scenario: Scenario, seed: int, run: RunTrial = run_trial) -> Aim:
-    """Bracket the capacity from a saturated run, then search roughly with a part of the requests."""
+def rough_scenario(scenario: Scenario) -> Scenario:
+    """The scenario with a part of its requests."""
     requests = scenario.workload.num_requests or TRIAL_REQUESTS
-    sample = scenario.with_({"workload.num_requests": max(1, requests // ROUGH_SHARE)})
-    saturated = run(_all_at_once(sample), seed).value("throughput_rps") or 0.0
-    aim = Aim(FIRST_GUESS_SHARE * saturated, FLOOR_SHARE * saturated, CEILING_SHARE * saturated)
-    rough = search_seed(sample, seed, aim, ROUGH_TOLERANCE, run)
-    return replace(aim, guess_rps=rough.holds_rps, at_floor=None if rough.holds_rps else rough.beyond)
+    return scenario.with_({"workload.num_requests": max(1, requests // ROUGH_SHARE)})
+
+
+def search_roughly(
+    scenario: Scenario, seed: int, aim: Aim | None = None, run: RunTrial = run_trial
+) -> tuple[Aim, SeedCapacity]:
+    """A capacity from a part of the requests, aimed by a saturated run unless told; and the aim for more."""
+    sample = rough_scenario(scenario)
+    if aim is None:
+        saturated = run(_all_at_once(sample), seed).value("throughput_rps") or 0.0
+        aim = Aim(FIRST_GUESS_SHARE * saturated, FLOOR_SHARE * saturated, CEILING_SHARE * saturated)
+    found = search_seed(sample, seed, aim, ROUGH_TOLERANCE, run)
+    return Aim(found.holds_rps or aim.floor_rps, aim.floor_rps, aim.ceiling_rps), found
 
 
 def search_seed(
     scenario: Scenario, seed: int, aim: Aim, tolerance: float, run: RunTrial = run_trial
 ) -> SeedCapacity:
-    """One replication's capacity, bracketed around the aim; zero where nothing held."""
-    if not aim.guess_rps:
-        return SeedCapacity(seed, 0.0, aim.floor_rps, None, aim.at_floor)
+    """One replication's capacity, bracketed around the aim."""
     trials: dict[float, Trial] = {}
 
     def holds(rate: float) -> bool:
-        trials[rate] = run(at_rate(scenario, rate), seed)
+        trials[rate] = run(at_rate(scenario, rate), seed, only_verdict=True)
         return trials[rate].holds
 
     low, high = find_threshold(
-        holds, aim.guess_rps, tolerance=tolerance, floor=aim.floor_rps, ceiling=aim.ceiling_rps
+        holds,
+        aim.guess_rps,
+        tolerance=tolerance,
+        floor=aim.floor_rps,
+        ceiling=aim.ceiling_rps,
+        first_step=2 * tolerance,
     )
+    if low is None and high is not None:  # the nearest miss will be reported: measure it in full
+        trials[high] = run(at_rate(scenario, high), seed)
     return SeedCapacity(
         seed,
         holds_rps=low or 0.0,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from simulator.latency.model import LatencyModel
     from simulator.workload import Workload
 
-FREE_SHARE = 0.1
+FREE_SHARE = 0.2
 """A chunk is free while it adds no more than this share to the decodes' own time."""
 
 

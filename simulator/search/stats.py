@@ -21,6 +21,11 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    @property
+    def half(self) -> float:
+        """Half its width."""
+        return (self.high - self.low) / 2
+
     def contains(self, value: float) -> bool:
         """Whether `value` lies within the interval, ends included."""
         return self.low <= value <= self.high
