@@ -1,0 +1,137 @@
+"""A recorded run: what a real engine was asked and when it answered, checked and put in order of arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simulator.errors import InputError
+from simulator.validate.served import Served
+from simulator.workload import Workload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from simulator.workload.workload import BlockIds
+
+CLOCK_NOISE_S = 1e-4
+"""Moments may be out of order by so much: clocks of two threads, and rounding in a file."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedRun:
+    """Requests in order of arrival, as they were asked and as they were served."""
+
+    name: str
+    kind: str
+    """Who wrote the file, in words."""
+    prompt_tokens: NDArray[np.int64]
+    served: Served
+    queued_s: NDArray[np.float64] | None = None
+    """When the engine took a request out of its input queue, where that was recorded."""
+    block_ids: BlockIds | None = None
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.served)
+
+    def workload(self) -> Workload:
+        """The same requests at the same times, for a simulation."""
+        return Workload(
+            arrival_s=self.served.arrival_s,
+            prompt_tokens=self.prompt_tokens,
+            output_tokens=self.served.output_tokens,
+            name=self.name,
+            block_ids=self.block_ids,
+        )
+
+
+@dataclass
+class Rows:
+    """What a reader found, one entry a request in the order of the file; `place` says where a row stands.
+
+    All moments are in seconds on one clock; `gaps_s` holds the gaps between tokens of each request.
+    """
+
+    arrival_s: Sequence[float]
+    prompt_tokens: Sequence[int]
+    output_tokens: Sequence[int]
+    first_token_s: Sequence[float]
+    finished_s: Sequence[float]
+    scheduled_s: Sequence[float] | None = None
+    queued_s: Sequence[float] | None = None
+    gaps_s: Sequence[Sequence[float]] | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def recorded_run(path: Path, kind: str, rows: Rows, place: Callable[[int], str]) -> RecordedRun:
+    """The run in those rows; InputError where there is no request or a moment comes before its cause."""
+    if not len(rows.arrival_s):
+        raise InputError(f"{path}: no request in it finished")
+    _check_order(path, rows, place)
+    arrival = np.asarray(rows.arrival_s, dtype=np.float64)
+    order = np.argsort(arrival, kind="stable")
+    start = arrival.min()
+
+    def moments(values: Sequence[float] | None) -> NDArray[np.float64]:
+        ordered: NDArray[np.float64] = (np.asarray(values, dtype=np.float64) - start)[order]
+        return ordered
+
+    served = Served(
+        arrival_s=moments(rows.arrival_s),
+        first_token_s=moments(rows.first_token_s),
+        finished_s=moments(rows.finished_s),
+        output_tokens=np.asarray(rows.output_tokens, dtype=np.int64)[order],
+        scheduled_s=None if rows.scheduled_s is None else moments(rows.scheduled_s),
+        gaps_s=None if rows.gaps_s is None else _pooled(rows.gaps_s),
+    )
+    return RecordedRun(
+        name=path.stem,
+        kind=kind,
+        prompt_tokens=np.asarray(rows.prompt_tokens, dtype=np.int64)[order],
+        served=served,
+        queued_s=None if rows.queued_s is None else moments(rows.queued_s),
+        notes=tuple(rows.notes),
+    )
+
+
+def failure_notes(failed: int) -> list[str]:
+    """A note on requests that failed: they are left out, and with them the load that they were."""
+    return [f"{failed} requests that failed are left out, with the load that they were"] if failed else []
+
+
+def event_notes(output_tokens: Sequence[int], gaps_s: Sequence[Sequence[float]]) -> list[str]:
+    """A note where tokens came several to an event, so that TBT is not a gap between single tokens."""
+    expected, found = sum(output_tokens) - len(output_tokens), sum(map(len, gaps_s))
+    if found >= expected:
+        return []
+    return [f"{expected - found} of {expected} gaps between tokens are hidden in events with several tokens"]
+
+
+def _pooled(gaps_s: Sequence[Sequence[float]]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    pooled = np.concatenate([np.asarray(gaps, dtype=np.float64) for gaps in gaps_s])
+    return pooled, np.ones(len(pooled), dtype=np.int64)
+
+
+def _check_order(path: Path, rows: Rows, place: Callable[[int], str]) -> None:
+    """Arrival, queued, scheduled, first token and last token must come in this order."""
+    named = {
+        "arrival": rows.arrival_s,
+        "queued": rows.queued_s,
+        "scheduled": rows.scheduled_s,
+        "first token": rows.first_token_s,
+        "last token": rows.finished_s,
+    }
+    moments = [(name, np.asarray(values)) for name, values in named.items() if values is not None]
+    for (before, earlier), (after, later) in pairwise(moments):
+        early = np.flatnonzero(later < earlier - CLOCK_NOISE_S)
+        if len(early):
+            row = int(early[0])
+            raise InputError(
+                f"{path}, {place(row)}: {after} comes {earlier[row] - later[row]:.6g} s before {before}"
+            )
