@@ -27,6 +27,7 @@ def build_app() -> App:
     from simulator.cli.compare import compare
     from simulator.cli.profile import profile, replay
     from simulator.cli.simulate import simulate
+    from simulator.cli.validate import validate
 
     app = App(
         name="stallfree",
@@ -37,6 +38,7 @@ def build_app() -> App:
     )
     for command in (simulate, capacity, budget, compare):
         app.command(command)
+    app.command(validate)
     app.command(list_, name="list")
     app.command(profile)
     app.command(replay)

@@ -29,11 +29,18 @@ class OutputOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(OutputOptions):
-    """What is simulated, how often, and how the answer is written."""
+class ScenarioOptions(OutputOptions):
+    """What is changed in the scenario, and how the answer is written."""
 
     sets: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = ()
     """Change one key of the scenario, e.g. --set scheduler.token_budget=1024; may be repeated."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(ScenarioOptions):
+    """What is simulated, how often, and how the answer is written."""
+
     seed: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0
     """Seed of arrivals and lengths; replications use the seeds that follow it."""
     runs: Annotated[int | None, Parameter(validator=validators.Number(gte=1))] = None
@@ -51,4 +58,5 @@ class RunOptions(OutputOptions):
 
 
 OUTPUT_DEFAULTS = OutputOptions()
+SCENARIO_DEFAULTS = ScenarioOptions()
 RUN_DEFAULTS = RunOptions()

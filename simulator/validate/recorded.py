@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulator.errors import InputError
+from simulator.quantiles import summarise
 from simulator.validate.served import Served
 from simulator.workload import Workload
 
@@ -39,6 +40,11 @@ class RecordedRun:
 
     def __len__(self) -> int:
         return len(self.served)
+
+    @property
+    def queued_ttft_s(self) -> float | None:
+        """Mean time to first token from when the engine took the request out of its queue, if recorded."""
+        return None if self.queued_s is None else float((self.served.first_token_s - self.queued_s).mean())
 
     def workload(self) -> Workload:
         """The same requests at the same times, for a simulation."""
@@ -88,7 +94,7 @@ def recorded_run(path: Path, kind: str, rows: Rows, place: Callable[[int], str])
         finished_s=moments(rows.finished_s),
         output_tokens=np.asarray(rows.output_tokens, dtype=np.int64)[order],
         scheduled_s=None if rows.scheduled_s is None else moments(rows.scheduled_s),
-        gaps_s=None if rows.gaps_s is None else _pooled(rows.gaps_s),
+        tbt_s=None if rows.gaps_s is None else summarise(np.concatenate(list(map(np.array, rows.gaps_s)))),
     )
     return RecordedRun(
         name=path.stem,
@@ -111,11 +117,6 @@ def event_notes(output_tokens: Sequence[int], gaps_s: Sequence[Sequence[float]])
     if found >= expected:
         return []
     return [f"{expected - found} of {expected} gaps between tokens are hidden in events with several tokens"]
-
-
-def _pooled(gaps_s: Sequence[Sequence[float]]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    pooled = np.concatenate([np.asarray(gaps, dtype=np.float64) for gaps in gaps_s])
-    return pooled, np.ones(len(pooled), dtype=np.int64)
 
 
 def _check_order(path: Path, rows: Rows, place: Callable[[int], str]) -> None:

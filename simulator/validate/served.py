@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.metrics import TokenGaps
-from simulator.quantiles import summarise
+from simulator.quantiles import STATISTICS, summarise
 
 if TYPE_CHECKING:
     from typing import Self
@@ -34,8 +33,8 @@ PHASES = {
 class Served:
     """Moments of each request, in seconds from the first arrival, in order of arrival.
 
-    `scheduled_s` is None where the run did not record it; `gaps_s` are all gaps between tokens with the
-    number of times that each counts, None likewise.
+    `scheduled_s` is None where the run did not record it. `tbt_s` sums up the gaps between tokens; it is None
+    where only first and last tokens were recorded.
     """
 
     arrival_s: Seconds
@@ -43,28 +42,23 @@ class Served:
     finished_s: Seconds
     output_tokens: NDArray[np.int64]
     scheduled_s: Seconds | None = None
-    gaps_s: tuple[Seconds, NDArray[np.int64]] | None = None
+    tbt_s: Summary | None = None
 
     def __len__(self) -> int:
         return len(self.arrival_s)
 
     @classmethod
     def simulated(cls, result: Result) -> Self:
-        """The requests of a simulation in order of arrival; none may have been rejected."""
+        """The requests of a simulation in order of arrival; none may have been rejected or cut as warm-up."""
         requests = result.records.requests
         order = np.argsort(requests["id"])
-        gaps = TokenGaps.of(result.records, np.ones(len(order), dtype=np.bool_))
-        once = np.ones(len(gaps.own_s), dtype=np.int64)
         return cls(
             arrival_s=requests["arrival_s"][order],
             first_token_s=requests["first_token_s"][order],
             finished_s=requests["finished_s"][order],
-            output_tokens=requests["output_tokens"][order].astype(np.int64),
+            output_tokens=requests["output_tokens"][order],
             scheduled_s=requests["scheduled_s"][order],
-            gaps_s=(
-                np.concatenate([gaps.shared_s, gaps.own_s]),
-                np.concatenate([gaps.shared_count, once]),
-            ),
+            tbt_s=result.metrics["tbt_s"],
         )
 
     def take(self, rows: NDArray[np.bool_]) -> Served:
@@ -98,10 +92,9 @@ class Served:
     @cached_property
     def metrics(self) -> dict[str, Summary]:
         """Statistics of TTFT, TBT, TPOT and E2E in seconds; None where nothing was recorded."""
-        no_gaps = (np.array([]), np.array([], dtype=np.int64))
         return {
             "ttft_s": summarise(self.ttft_s),
-            "tbt_s": summarise(*(self.gaps_s or no_gaps)),
+            "tbt_s": self.tbt_s or dict.fromkeys(STATISTICS),
             "tpot_s": summarise(self.tpot_s),
             "e2e_s": summarise(self.e2e_s),
         }
