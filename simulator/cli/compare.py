@@ -39,7 +39,7 @@ def compare(
 
     def page() -> Page:
         from simulator.report.comparison import comparison_page
-        from simulator.search.compare import compare
+        from simulator.search.comparison import compare
         from simulator.search.variants import variants_of
 
         variants = variants_of(scenarios or ("default",), options.sets, variant, policy)

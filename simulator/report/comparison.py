@@ -12,7 +12,7 @@ from simulator.report.notes import run_notes, unique
 from simulator.report.numbers import significant
 from simulator.report.page import Cell, Page, Table, table
 from simulator.report.words import METRIC_WORDS, STATISTIC_WORDS, deployment, slo_words
-from simulator.search.compare import Comparison, Difference
+from simulator.search.comparison import Comparison, Difference
 from simulator.search.replicate import Variant
 
 SHOWN = (
@@ -92,7 +92,7 @@ def _cell(comparison: Comparison, variant: Variant, name: str, statistic: str | 
 
 
 def _difference(difference: Difference | None) -> str:
-    """A relative difference with its half-interval, "(+12 % ±3)" or "(~ +1 % ±4)"; a ratio where it is large."""
+    """The relative difference and its half-interval, "(+12 % ±3)", or a ratio where it is large."""
     if difference is None or difference.share is None:
         return ""
     if abs(difference.share) >= LARGE:

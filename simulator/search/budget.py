@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from simulator.config import Scenario
 
 REFINEMENTS = 2
-BUDGET_POLICIES = ("stall_free", "chunked_only")
+BUDGET_POLICIES = ("stall_free", "vllm_v1", "chunked_only")
 OTHER_POLICIES = ("decode_first", "orca", "prefill_first")
 
 Key = tuple[str, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simulator.search.threshold import find_threshold
+from simulator.search.threshold import find_threshold, tidy_rate
 from simulator.search.trials import RunTrial, Trial, run_trial
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def search_roughly(
     sample = rough_scenario(scenario)
     if aim is None:
         saturated = run(_all_at_once(sample), seed).value("throughput_rps") or 0.0
-        aim = Aim(FIRST_GUESS_SHARE * saturated, FLOOR_SHARE * saturated, CEILING_SHARE * saturated)
+        aim = Aim(*(tidy_rate(s * saturated) for s in (FIRST_GUESS_SHARE, FLOOR_SHARE, CEILING_SHARE)))
     found = search_seed(sample, seed, aim, ROUGH_TOLERANCE, run)
     return Aim(found.holds_rps or aim.floor_rps, aim.floor_rps, aim.ceiling_rps), found
 

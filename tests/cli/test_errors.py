@@ -1,0 +1,137 @@
+"""Bad usage and impossible questions: one line, the right exit code, nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulator.cli import app
+
+COMMAND = [sys.executable, "-c", "import sys; from simulator.cli import main; sys.exit(main())"]
+
+USAGE = [
+    (["simulat"], "simulate"),
+    (["simulate", "nosuch"], "unknown scenario 'nosuch'"),
+    (["simulate", "defalt"], "did you mean 'default'?"),
+    (["simulate", "a.yaml"], "a.yaml: no such file"),
+    (["simulate", "default", "extra"], "extra"),
+    (["simulate", "--sed", "1"], "--seed"),
+    (["simulate", "--seed", "x"], "--seed"),
+    (["simulate", "--seed", "-1"], "--seed"),
+    (["simulate", "--runs", "0"], "--runs"),
+    (["simulate", "--jobs", "0"], "--jobs"),
+    (["simulate", "--set"], "--set"),
+    (["simulate", "--set", "seed"], "key.path=value"),
+    (["simulate", "--set", "scheduler.token_bugdet=1"], "token_budget"),
+    (["simulate", "--set", "scheduler.token_budget=0"], "scheduler.token_budget"),
+    (["simulate", "--set", "workload.rate_rps=-1"], "workload.rate_rps"),
+    (["simulate", "--set", "model=gpt-9"], "unknown model 'gpt-9'"),
+    (["simulate", "--set", "slo.p98_tbt_ms=1"], "p98"),
+    (["simulate", "--output", "x.pdf"], "unknown format '.pdf' (allowed: .json, .csv, .md, .txt)"),
+    (["simulate", "--output", "x"], "unknown format ''"),
+    (["simulate", "--output", "/no/such/folder/x.json"], "cannot be written"),
+    (["budget", "--rate", "0"], "--rate"),
+    (["budget", "--rate", "nan"], "--rate"),
+    (["budget", "--by", "tbt"], "--by"),
+    (["budget", "--budgets", "0"], "--budgets"),
+    (["budget", "--set", "scheduler.policy=orca"], "orca has no token budget"),
+    (["budget", "--set", "model=llama-3-70b"], "does not fit"),
+    (["capacity", "--set", "slo=null"], "slo"),
+    (["capacity", "--set", "slo={}"], "a capacity needs an SLO"),
+    (["compare"], "at least two"),
+    (["compare", "--policy", "orca"], "at least two"),
+    (["compare", "--policy", "orca", "--policy", "orca"], "differ in name"),
+    (["compare", "--policy", "orca", "--policy", "fifo"], "fifo"),
+    (["compare", "--variant", "a:"], "--variant"),
+    (["compare", "--variant", "a: scheduler=1"], "scheduler"),
+    (["list", "colours"], "colours"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), USAGE, ids=[" ".join(each) for each, _ in USAGE])
+def test_usage_and_configuration(stallfree, arguments: list[str], said: str):
+    outcome = stallfree(*arguments)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    [line] = [line for line in outcome.err.splitlines() if not line.startswith("capacity at budgets")]
+    assert line.startswith("error: ")
+    assert said in line
+
+
+def test_infeasible_questions_name_the_nearest_miss(stallfree, small: str):
+    alone = stallfree("capacity", small, "--set", "slo.p99_tbt_ms=1", "--jobs", "1")
+    assert alone.code == 3
+    assert "holds at no load" in alone.err
+    assert "p99_tbt_ms" in alone.err
+    loaded = stallfree("budget", small, "--rate", "1000", "--budgets", "256", "512", "--jobs", "1", "--quiet")
+    assert loaded.code == 3
+    assert "nearest: budget" in loaded.err
+    assert loaded.out == ""
+
+
+def test_a_failed_run_leaves_the_old_file_alone(stallfree, small: str, tmp_path: Path):
+    path = tmp_path / "answer.json"
+    path.write_text("old", encoding="utf-8")
+    outcome = stallfree("capacity", small, "--set", "slo.p99_tbt_ms=1", "--jobs", "1", "--output", str(path))
+    assert outcome.code == 3
+    assert path.read_text(encoding="utf-8") == "old"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["answer.json", "small.yaml"]
+
+
+def test_output_is_tried_before_the_work_starts(stallfree, small: str, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("simulator.search.fanout.fan_out", lambda *_, **__: pytest.fail("worked"))
+    outcome = stallfree("simulate", small, "--output", str(tmp_path / "no" / "x.json"))
+    assert outcome.code == 2
+    (tmp_path / "folder.json").mkdir()
+    assert "is a folder" in stallfree("simulate", small, "--output", str(tmp_path / "folder.json")).err
+
+
+def test_our_own_bugs_exit_1_and_ask_for_a_report(stallfree, small: str, monkeypatch):
+    monkeypatch.setattr("simulator.report.simulation.simulation_page", lambda *_: 1 / 0)
+    outcome = stallfree("simulate", small)
+    assert outcome.code == 1
+    assert "please report it: ZeroDivisionError" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert "Traceback" in stallfree("simulate", small, "--debug").err
+    monkeypatch.setenv("STALLFREE_DEBUG", "1")
+    assert "Traceback" in stallfree("simulate", small).err
+
+
+def test_an_interrupt_exits_130(stallfree, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "build_app", lambda: interrupted)
+    outcome = stallfree("simulate")
+    assert (outcome.code, outcome.err) == (130, "error: interrupted\n")
+
+
+def test_a_reader_that_leaves_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    finished = subprocess.run([*COMMAND, "list", "models"], stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert finished.returncode == 0
+    assert finished.stderr == b""
+
+
+def test_help_is_quick_and_plain():
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    finished = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
+    for command in ("simulate", "capacity", "budget", "compare", "list"):
+        assert f"  {command}: " in finished.stdout
+    assert not set(finished.stdout) & set("│─╭╮╰╯")
+
+
+def test_version(stallfree):
+    from simulator import __version__
+
+    outcome = stallfree("--version")
+    assert (outcome.code, outcome.out.strip()) == (0, __version__)
