@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+from contextlib import closing
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,47 +30,35 @@ NOT_DECIDING = ("cli", "report", "reproduce", "search", "validate")
 
 
 class TrialStore:
-    """Trials by key in a file; opened by each process that uses it. Raises ConfigError for an unusable file."""
+    """JSON documents by key in a file, which is opened anew each time; ConfigError where that fails."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._connection: sqlite3.Connection | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "_connection": None}
 
     def get(self, key: str) -> Any:
-        """The JSON document stored under a key, or None."""
-        row = self._execute("SELECT document FROM trials WHERE key = ?", (key,)).fetchone()
-        return None if row is None else json.loads(row[0])
+        """The document stored under a key, or None."""
+        rows = self._execute("SELECT document FROM trials WHERE key = ?", key)
+        return json.loads(rows[0][0]) if rows else None
 
     def put(self, key: str, document: Any) -> None:
-        """Store a JSON document; it is on disk, whole, once this returns."""
-        text = json.dumps(document, allow_nan=False)
-        self._execute("INSERT OR REPLACE INTO trials VALUES (?, ?)", (key, text))
+        """Store a document; it is on disk, whole, once this returns."""
+        self._execute(
+            "INSERT OR REPLACE INTO trials VALUES (?, ?)", key, json.dumps(document, allow_nan=False)
+        )
 
     def __len__(self) -> int:
-        count: int = self._execute("SELECT count(*) FROM trials").fetchone()[0]
-        return count
+        return int(self._execute("SELECT count(*) FROM trials")[0][0])
 
-    def _execute(self, statement: str, values: tuple[str, ...] = ()) -> sqlite3.Cursor:
-        try:
-            if self._connection is None:
-                self._connection = self._open()
-            return self._connection.execute(statement, values)
-        except sqlite3.Error as error:
-            raise ConfigError(f"{self.path}: cannot be used as a store of trials ({error})") from None
-
-    def _open(self) -> sqlite3.Connection:
+    def _execute(self, statement: str, *values: str) -> list[Any]:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"{self.path}: cannot be created ({error.strerror})") from None
-        # Every statement commits by itself; readers and one writer at a time do not lock each other out.
-        connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(TABLE)
-        return connection
+            # Without a transaction of ours every statement commits by itself.
+            with closing(sqlite3.connect(self.path, BUSY_TIMEOUT_S, isolation_level=None)) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute(TABLE)
+                return connection.execute(statement, values).fetchall()
+        except (sqlite3.Error, OSError) as error:
+            raise ConfigError(f"{self.path}: cannot be used as a store of trials ({error})") from None
 
 
 class StoredRun:
