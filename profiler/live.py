@@ -41,7 +41,11 @@ class LiveEngine:
     """Serves requests in real time, one iteration after another, as a simulated replica does."""
 
     def __init__(
-        self, model: Transformer, scheduler: Scheduler, now: Callable[[], float] = time.perf_counter
+        self,
+        model: Transformer,
+        scheduler: Scheduler,
+        now: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.recorder = Recorder()
         self.iterations: list[Iteration] = []
@@ -50,6 +54,7 @@ class LiveEngine:
         self._scheduler = scheduler
         self._pages = PagePool(model.num_pages, model.page_size)
         self._clock = now
+        self._sleep = sleep
         self._started = 0.0
 
     def serve(self, requests: Sequence[Request], deadline_s: float | None = None) -> None:
@@ -64,7 +69,7 @@ class LiveEngine:
             if batch is not None:
                 self._run(batch, began)
             elif waiting:
-                time.sleep(min(_NAP_S, max(0.0, waiting[-1].arrival_s - self._now())))
+                self._sleep(min(_NAP_S, max(0.0, waiting[-1].arrival_s - self._now())))
             else:
                 return
 

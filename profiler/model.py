@@ -122,6 +122,10 @@ class Transformer:
 
     def forward(self, inputs: StepInputs, attend: Run) -> Any:
         """One iteration on the device: the sampled tokens."""
+        return self._ops.sample(self.logits(inputs, attend))
+
+    def logits(self, inputs: StepInputs, attend: Run) -> Any:
+        """One iteration up to the logits of the sequences that sample, [sequences, vocabulary]."""
         ops = self._ops
         residual = embed(inputs.tokens, self._embedding)
         hidden = None
@@ -135,9 +139,7 @@ class Transformer:
                 hidden, residual = ops.add_rmsnorm(attended, residual, layer.inner_norm)
                 hidden = self._mlp(layer, hidden)
         hidden, _ = self._normed(hidden, residual, self._norm)
-        if not len(inputs.sampled):
-            return hidden[:0]
-        return ops.sample(linear(hidden.index_select(0, inputs.sampled), self._head))
+        return linear(hidden.index_select(0, inputs.sampled), self._head)
 
     def _normed(self, hidden: Any, residual: Any, weight: Any) -> tuple[Any, Any]:
         """The norm before a block: the first layer has nothing to add to the residual yet."""
