@@ -9,10 +9,10 @@ free, where there are several), however deep the pipeline is.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from simpy import Environment, Event
 
@@ -50,8 +50,7 @@ class Replica:
         self._working_since_s = 0.0
         self._free_at_s = [0.0] * self.num_stages
         self._in_flight: deque[tuple[float, Batch]] = deque()
-        self._idle: Event | None = None
-        env.process(self._run())
+        self._first_stage_busy = False
 
     def submit(self, request: Request) -> str | None:
         """Hand a request over now; returns the reason if it can never run here."""
@@ -60,7 +59,9 @@ class Replica:
             if not self.num_outstanding:
                 self._working_since_s = self.env.now
             self.num_outstanding += 1
-            self._wake()
+            if self._has_room():
+                # Not at once: others that arrive at this moment belong in the same batch.
+                self.env.timeout(0.0).callbacks.append(self._launch_all)
         return reason
 
     def stage_use(self) -> tuple[dict[str, float], ...]:
@@ -75,19 +76,16 @@ class Replica:
             for busy_s in self.busy_s
         )
 
-    def _run(self) -> Generator[Event, Any, None]:
-        """Launch batches for as long as there is work and room for it; sleep where there is not."""
-        while True:
-            has_room = len(self._in_flight) < self.num_stages
-            batch = self.scheduler.schedule() if has_room else None
-            if batch is None:
-                self._idle = self.env.event()
-                yield self._idle
-            else:
-                yield self._launch(batch)
+    def _has_room(self) -> bool:
+        return len(self._in_flight) < self.num_stages and not self._first_stage_busy
 
-    def _launch(self, batch: Batch) -> Event:
-        """Send a batch through the stages; returns the event at which the first stage is free again."""
+    def _launch_all(self, _: Event | None = None) -> None:
+        """Launch batches for as long as there is work and room for it."""
+        while self._has_room() and (batch := self.scheduler.schedule()) is not None:
+            self._launch(batch)
+
+    def _launch(self, batch: Batch) -> None:
+        """Send a batch through the stages; look again when it leaves the first of them and the last one."""
         env = self.env
         now = env.now
         for request, _ in batch.prefills:
@@ -95,11 +93,14 @@ class Replica:
                 request.scheduled_s = now
         left_at = self._pass_stages(batch, now)
         self._in_flight.append((now, batch))
-        end = env.timeout(left_at - now)
-        end.callbacks.append(self._end)
-        if self.num_stages == 1:
-            return end
-        return env.timeout(self._free_at_s[0] - now)
+        env.timeout(left_at - now).callbacks.append(self._end)
+        if self.num_stages > 1:
+            self._first_stage_busy = True
+            env.timeout(self._free_at_s[0] - now).callbacks.append(self._leave_first_stage)
+
+    def _leave_first_stage(self, _: Event) -> None:
+        self._first_stage_busy = False
+        self._launch_all()
 
     def _pass_stages(self, batch: Batch, now_s: float) -> float:
         """Occupy each stage in turn from the moment that it is free; returns when the last one is left."""
@@ -116,7 +117,7 @@ class Replica:
             busy[stage] += duration
         return at
 
-    def _end(self, event: Event) -> None:
+    def _end(self, _: Event) -> None:
         """The oldest batch in flight leaves the last stage."""
         now = self.env.now
         start, batch = self._in_flight.popleft()
@@ -129,7 +130,7 @@ class Replica:
                 request.first_token_s = now
         for request in finished:
             self._finish(request, now)
-        self._wake()
+        self._launch_all()
 
     def _finish(self, request: Request, now_s: float) -> None:
         request.finished_s = now_s
@@ -139,8 +140,3 @@ class Replica:
             self.working_s += now_s - self._working_since_s
         if self.on_finished is not None:
             self.on_finished(request)
-
-    def _wake(self) -> None:
-        if self._idle is not None:
-            self._idle.succeed()
-            self._idle = None
