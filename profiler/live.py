@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,12 +12,16 @@ from profiler.pages import PagePool
 from simulator.record import Recorder
 
 if TYPE_CHECKING:
+    from profiler.kernels.attention import Run
     from profiler.model import StepInputs, Transformer
     from simulator.batch import Batch, BatchShape
     from simulator.request import Request
     from simulator.schedulers import Scheduler
 
 _NAP_S = 1e-3
+
+Forward = Callable[["StepInputs", "Run"], Any]
+"""Runs one iteration on the device and returns the sampled tokens."""
 
 
 class Iteration(NamedTuple):
@@ -44,6 +48,7 @@ class LiveEngine:
         self,
         model: Transformer,
         scheduler: Scheduler,
+        forward: Forward | None = None,
         now: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -52,6 +57,7 @@ class LiveEngine:
         self.rejections: list[tuple[int, str]] = []
         self._model = model
         self._scheduler = scheduler
+        self._forward = forward or model.forward
         self._pages = PagePool(model.num_pages, model.page_size)
         self._clock = now
         self._sleep = sleep
@@ -91,7 +97,7 @@ class LiveEngine:
         inputs = self._inputs(batch)
         attend = self._model.plan(inputs)
         launched = self._now()
-        self._model.forward(inputs, attend).tolist()
+        self._forward(inputs, attend).tolist()
         ended = self._now()
         self.iterations.append(Iteration(batch.shape, launched - began, ended - began))
         self._end(batch, began, ended)

@@ -39,7 +39,9 @@ class StepInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class Layer:
+    """The weights of one layer and its KV cache."""
+
     qkv: Any
     qkv_bias: Any
     out: Any
@@ -85,18 +87,24 @@ class Transformer:
         self.spec = spec
         self.device = device
         self.dtype = dtype
+        self.torch_dtype = torch_dtype(dtype)
         self.num_pages = num_pages
         self.page_size = page_size
         self._backend = backend
         self._ops = Elementwise.on(device)
         self._generator = torch.Generator(device.handle).manual_seed(0)
         self._embedding = self._normal(spec.vocab_size, spec.hidden_size)
-        self._layers = [self._new_layer() for _ in range(spec.num_layers)]
+        self.layers = [self._new_layer() for _ in range(spec.num_layers)]
         self._norm = self._normal(spec.hidden_size)
         self._head = self._embedding if spec.tied_embeddings else self._normal(*self._embedding.shape)
         self._cos_sin = rope_table(
             spec.max_position_embeddings, spec.head_dim, torch_dtype(dtype), device.handle
         )
+
+    @property
+    def spare_slot(self) -> int:
+        """A cache slot that belongs to no page in use, where padding may write."""
+        return self.num_pages * self.page_size
 
     def batch(self, q_lens: tuple[int, ...], kv_lens: tuple[int, ...]) -> AttnBatch:
         """The attention batch of some sequences with this model's heads."""
@@ -122,24 +130,55 @@ class Transformer:
 
     def forward(self, inputs: StepInputs, attend: Run) -> Any:
         """One iteration on the device: the sampled tokens."""
-        return self._ops.sample(self.logits(inputs, attend))
+        return self.sample(self.logits(inputs, attend))
 
     def logits(self, inputs: StepInputs, attend: Run) -> Any:
         """One iteration up to the logits of the sequences that sample, [sequences, vocabulary]."""
-        ops = self._ops
-        residual = embed(inputs.tokens, self._embedding)
-        hidden = None
-        for layer in self._layers:
-            hidden, residual = self._normed(hidden, residual, layer.input_norm)
-            if self.spec.parallel_block:
-                attended = self._attention(layer, hidden, inputs, attend)
-                hidden = attended + self._mlp(layer, ops.rmsnorm(residual, layer.inner_norm))
-            else:
-                attended = self._attention(layer, hidden, inputs, attend)
-                hidden, residual = ops.add_rmsnorm(attended, residual, layer.inner_norm)
-                hidden = self._mlp(layer, hidden)
-        hidden, _ = self._normed(hidden, residual, self._norm)
-        return linear(hidden.index_select(0, inputs.sampled), self._head)
+        hidden, residual = None, self.embed(inputs.tokens)
+        for layer in self.layers:
+            query, residual = self.before_attention(layer, hidden, residual, inputs.positions, inputs.slots)
+            attended = attend(query, layer.pool, torch.empty_like(query))
+            hidden, residual = self.after_attention(layer, attended, residual)
+        return self.head(self.last_norm(hidden, residual), inputs.sampled)
+
+    def embed(self, tokens: Any) -> Any:
+        """The residual stream before the first layer."""
+        return embed(tokens, self._embedding)
+
+    def before_attention(
+        self, layer: Layer, hidden: Any, residual: Any, positions: Any, slots: Any
+    ) -> tuple[Any, Any]:
+        """Norm, qkv, rotary embedding and cache write of a layer: its queries, and the new residual."""
+        spec, ops = self.spec, self._ops
+        hidden, residual = self._normed(hidden, residual, layer.input_norm)
+        heads = linear(hidden, layer.qkv, layer.qkv_bias).view(len(hidden), -1, spec.head_dim)
+        rotated = heads[:, : spec.num_heads + spec.num_kv_heads]
+        if spec.qk_norm:
+            rotated = ops.rmsnorm(rotated, layer.head_norm)
+        rotated = ops.rope(rotated, positions, self._cos_sin)
+        keys, values = rotated[:, spec.num_heads :], heads[:, spec.num_heads + spec.num_kv_heads :]
+        ops.write_kv(keys, values, slots, *layer.pool.flat)
+        return rotated[:, : spec.num_heads], residual
+
+    def after_attention(self, layer: Layer, attended: Any, residual: Any) -> tuple[Any, Any]:
+        """Output projection and MLP of a layer: what is to be added to the residual, and the residual."""
+        projected = linear(attended.flatten(1), layer.out)
+        if self.spec.parallel_block:
+            return projected + self._mlp(layer, self._ops.rmsnorm(residual, layer.inner_norm)), residual
+        hidden, residual = self._ops.add_rmsnorm(projected, residual, layer.inner_norm)
+        return self._mlp(layer, hidden), residual
+
+    def last_norm(self, hidden: Any, residual: Any) -> Any:
+        """The norm behind the last layer."""
+        return self._normed(hidden, residual, self._norm)[0]
+
+    def head(self, hidden: Any, sampled: Any) -> Any:
+        """Logits of the rows that sample."""
+        return linear(hidden.index_select(0, sampled), self._head)
+
+    def sample(self, logits: Any) -> Any:
+        """One token for each row of logits."""
+        return self._ops.sample(logits)
 
     def _normed(self, hidden: Any, residual: Any, weight: Any) -> tuple[Any, Any]:
         """The norm before a block: the first layer has nothing to add to the residual yet."""
@@ -148,30 +187,17 @@ class Transformer:
         normed, residual = self._ops.add_rmsnorm(hidden, residual, weight)
         return normed, residual
 
-    def _attention(self, layer: _Layer, hidden: Any, inputs: StepInputs, attend: Run) -> Any:
-        spec, ops = self.spec, self._ops
-        heads = linear(hidden, layer.qkv, layer.qkv_bias).view(len(hidden), -1, spec.head_dim)
-        rotated = heads[:, : spec.num_heads + spec.num_kv_heads]
-        if spec.qk_norm:
-            rotated = ops.rmsnorm(rotated, layer.head_norm)
-        rotated = ops.rope(rotated, inputs.positions, self._cos_sin)
-        keys, values = rotated[:, spec.num_heads :], heads[:, spec.num_heads + spec.num_kv_heads :]
-        ops.write_kv(keys, values, inputs.slots, *layer.pool.flat)
-        query = rotated[:, : spec.num_heads]
-        out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-        return linear(attend(query, layer.pool, out).flatten(1), layer.out)
-
-    def _mlp(self, layer: _Layer, hidden: Any) -> Any:
+    def _mlp(self, layer: Layer, hidden: Any) -> Any:
         activation = self._ops.silu_and_mul if self.spec.gated_mlp else self._ops.gelu
         return linear(activation(linear(hidden, layer.up)), layer.down)
 
-    def _new_layer(self) -> _Layer:
+    def _new_layer(self) -> Layer:
         spec = self.spec
         qkv, out, up, down = (self._normal(op.n, op.k) for op in spec.linear_ops(1))
         shape = pool_shape(
-            self.num_pages, self.page_size, spec.num_kv_heads, spec.head_dim, self._backend.packed
+            self.num_pages + 1, self.page_size, spec.num_kv_heads, spec.head_dim, self._backend.packed
         )
-        return _Layer(
+        return Layer(
             qkv=qkv,
             qkv_bias=self._normal(qkv.shape[0]) if spec.qkv_bias else None,
             out=out,

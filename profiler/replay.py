@@ -111,14 +111,18 @@ class _Replay:
         return self._report(measured)
 
     def _live(self, shapes: list[BatchShape]) -> ReplayReport:
+        from profiler.graphs import PiecewiseGraphs
         from profiler.live import LiveEngine
 
         num_pages = blocks_per_replica(self.scenario)
         model = self._model(num_pages)
         fixed_s, per_sequence_s = host_time(model, shapes[:_HOST_SHAPES])
+        graphs = PiecewiseGraphs(model)
+        if self.device.is_cuda:
+            graphs.prepare(self.scenario.scheduler.token_budget)
         workload = build_workload(self.scenario.workload, self.job.seed)
         self.progress(f"serving {len(workload)} requests in real time")
-        engine = LiveEngine(model, build_scheduler(self.scenario, num_pages))
+        engine = LiveEngine(model, build_scheduler(self.scenario, num_pages), graphs.forward)
         engine.serve(list(requests_of(workload)), self.job.deadline_s)
         predicted = HostTimed(self.latency, fixed_s, per_sequence_s)
         measured = [

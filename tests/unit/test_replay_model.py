@@ -1,8 +1,9 @@
-"""The random-weight transformer and its pages: cutting a prompt, batching and paging must not change its answers."""
+"""The random-weight transformer and its pages: neither cuts, batches nor pages may change its answers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="replaying needs torch: pip install 'stallfree[profile]'")
 
 from profiler.device import open_device
+from profiler.graphs import PiecewiseGraphs
 from profiler.kernels.backends.reference import Reference
 from profiler.kernels.backends.sdpa import Sdpa
 from profiler.model import Transformer
@@ -27,6 +29,7 @@ class Runner:
     def __init__(self, spec=TINY, backend=Sdpa) -> None:
         self.model = Transformer(spec, CPU, backend(CPU), "fp32", num_pages=40, page_size=8)
         self.pages = PagePool(40, 8)
+        self.seen = (0, 0)
 
     def run(self, *slices: tuple[int, int, int]):
         """Each slice: number of the prompt, first token, token behind the last one; ordered as given."""
@@ -108,6 +111,45 @@ def test_a_batch_in_which_nothing_samples_returns_nothing() -> None:
     assert model.forward(inputs, model.plan(inputs)).tolist() == []
 
 
+# Pieces of a forward pass, as CUDA graphs capture them.
+
+
+@pytest.mark.parametrize("changes", [{}, {"parallel_block": True, "gated_mlp": False}, {"qk_norm": True}])
+def test_the_pieces_of_a_padded_batch_give_the_same_tokens(changes: dict) -> None:
+    spec = TINY.model_copy(update=changes)
+    tokens = []
+    for pieces in (False, True):
+        runner = Runner(spec)
+        model = runner.model
+        graphs = PiecewiseGraphs(model)
+        if pieces:
+            graphs.prepare(64)
+        forward = graphs.forward if pieces else model.forward
+        for kv_lens in ((21, 9), (22, 10), (23, 50)):  # prompts, decodes, a decode beside a chunk
+            q_lens = tuple(now - before for now, before in zip(kv_lens, runner.seen, strict=True))
+            runner.seen = kv_lens
+            for number, kv_len in enumerate(kv_lens):
+                runner.pages.grow(number, kv_len)
+            inputs = model.inputs(
+                model.batch(q_lens, kv_lens), runner.pages.table([0, 1]), np.ones(2, dtype=bool)
+            )
+            with torch.inference_mode():
+                tokens.append(forward(inputs, model.plan(inputs)).tolist())
+    assert tokens[:3] == tokens[3:]
+    assert len({tuple(pair) for pair in tokens}) == 3
+
+
+def test_batches_beyond_the_largest_graph_run_without() -> None:
+    runner = Runner()
+    graphs = PiecewiseGraphs(runner.model)
+    graphs.prepare(4)
+    runner.pages.grow(0, 50)
+    inputs = runner.model.inputs(runner.model.batch((50,), (50,)), runner.pages.table([0]), np.array([True]))
+    with torch.inference_mode():
+        attend = runner.model.plan(inputs)
+        assert graphs.forward(inputs, attend).tolist() == runner.model.forward(inputs, attend).tolist()
+
+
 # Pages.
 
 
@@ -119,7 +161,7 @@ def test_pages_are_handed_out_in_random_order_and_to_one_sequence_each() -> None
     held = [*table[0, :30].tolist(), *table[1, :21].tolist()]
     assert len(set(held)) == 51
     assert pool.num_free == 13
-    assert sum(b - a == 1 for a, b in zip(held[:-1], held[1:], strict=True)) < 10
+    assert sum(b - a == 1 for a, b in pairwise(held)) < 10
 
 
 def test_growing_keeps_the_pages_that_hold_tokens() -> None:
