@@ -25,11 +25,11 @@ def budget(
     decodes: AtLeastOne = 32,
     options: RunOptions = RUN_DEFAULTS,
 ) -> None:
-    """Find the token budget that carries the most load within the SLO, or the best one at a given load.
+    """Find the best token budget, for a given load or for any.
 
-    Without --rate: the capacity of each budget, on powers of two and then finer around the best, and of the
-    policies that have no budget. With --rate: which budgets hold the SLO at that load, and which of them has
-    the least median TTFT or E2E.
+    Without --rate: the budget that carries the most load within the SLO, from the capacity of powers of two
+    and then of finer steps around the best, beside that of the policies without a budget. With --rate: which
+    budgets hold the SLO at that load, and which of them has the least median TTFT or E2E.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ Kind = Literal["models", "gpus", "clusters", "engines", "scenarios", "kernels", 
 
 
 def list_(kind: Kind | None = None, *, options: OutputOptions = OUTPUT_DEFAULTS) -> None:
-    """List what is shipped: models, GPUs, clusters, engines, scenarios, kernels, traces, policies.
+    """List what is shipped: models, GPUs, scenarios, traces and more.
 
     Parameters
     ----------

@@ -8,13 +8,14 @@ from simulator.report.capacity import what_breaks
 from simulator.report.documents import averaged, ends, header
 from simulator.report.flags import engine_flags, flags_table
 from simulator.report.latencies import bounds_s, latency_cell
-from simulator.report.notes import obstacles, run_notes, search_notes, unique
+from simulator.report.notes import memory_note, obstacles, run_notes, search_notes, unique
 from simulator.report.numbers import MISSING, count, milliseconds, percent, significant, span
 from simulator.report.page import Cell, Page, Table, table
 from simulator.report.rules import rules_document, rules_table
 from simulator.report.words import deployment, runs_of, slo_words
 from simulator.search.budget import BudgetSearch, Candidate
 from simulator.search.replicate import Variant
+from simulator.search.replication import ROUGH_TOLERANCE
 from simulator.search.rules import RulesOfThumb
 from simulator.search.trials import Trial
 
@@ -32,7 +33,13 @@ def budget_page(search: BudgetSearch, rules: RulesOfThumb) -> Page:
             flags_table(best.scenario),
         ),
         notes=unique(
-            (*obstacles((*search.rows, *search.others)), *search_notes(trials[0]), *run_notes(trials))
+            (
+                *obstacles((*search.rows, *search.others)),
+                *search_notes(trials[0]),
+                *_rough_note(search),
+                memory_note(best.scenario),
+                *run_notes(trials),
+            )
         ),
         legend=f"breaks the SLO: {slo_words(search.scenario.slo)}",
         document=header("budget", search.scenario, search.effort)
@@ -49,6 +56,16 @@ def budget_page(search: BudgetSearch, rules: RulesOfThumb) -> Page:
     )
 
 
+def _rough_note(search: BudgetSearch) -> tuple[str, ...]:
+    rough = [row.capacity for row in (*search.rows, *search.others) if row.capacity and row.capacity.is_rough]
+    if not rough:
+        return ()
+    requests = rough[0].scenario.workload.num_requests
+    return (
+        f"rough: far from the best, so one run of {requests} requests, resolved to {ROUGH_TOLERANCE:.0%}",
+    )
+
+
 def _answer(search: BudgetSearch) -> str:
     best = search.best
     capacity = best.capacity
@@ -58,7 +75,15 @@ def _answer(search: BudgetSearch) -> str:
         f"Token budget {best.token_budget}: {significant(best.capacity_rps)} requests/s{how_sure} for "
         f"{deployment(search.scenario)} within {slo_words(search.scenario.slo)}."
     )
-    return f"{sentence}\n{_ties_words(search.ties, [row.token_budget for row in search.rows])}"
+    ties = _ties_words(search.ties, [row.token_budget for row in search.rows])
+    return "\n".join(filter(None, [sentence, ties, _others_words(search)]))
+
+
+def _others_words(search: BudgetSearch) -> str:
+    if not search.others:
+        return ""
+    words = [f"{row.policy} {significant(row.capacity_rps)}" for row in search.others]
+    return f"At the same SLO: {', '.join(words)} requests/s."
 
 
 def _ties_words(ties: tuple[int, ...], tried: list[int]) -> str:

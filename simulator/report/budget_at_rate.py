@@ -7,7 +7,7 @@ from typing import Any
 from simulator.report.documents import averaged, header
 from simulator.report.flags import engine_flags, flags_table
 from simulator.report.latencies import bounds_s, latency_cell
-from simulator.report.notes import obstacles, run_notes, unique
+from simulator.report.notes import memory_note, obstacles, run_notes, unique
 from simulator.report.numbers import count, milliseconds, significant
 from simulator.report.page import Cell, Page, Table, table
 from simulator.report.rules import rules_document, rules_table
@@ -34,7 +34,13 @@ def budget_at_rate_page(search: LoadSearch, rules: RulesOfThumb) -> Page:
     return Page(
         answer=_answer(search),
         tables=(_curve(search), rules_table(rules), flags_table(best.candidate.scenario)),
-        notes=unique((*obstacles([row.candidate for row in search.rows]), *run_notes(best.runs.trials))),
+        notes=unique(
+            (
+                *obstacles([row.candidate for row in search.rows]),
+                memory_note(best.candidate.scenario),
+                *run_notes(best.runs.trials),
+            )
+        ),
         legend=f"breaks the SLO: {slo_words(scenario.slo)}",
         document=header("budget", scenario, search.effort)
         | {

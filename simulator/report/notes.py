@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from simulator.report.numbers import percent
 from simulator.report.words import slo_words
 from simulator.search.budget import Candidate
 from simulator.search.trials import Trial
+
+if TYPE_CHECKING:
+    from simulator.config import Scenario
 
 
 def run_notes(trials: Sequence[Trial]) -> tuple[str, ...]:
@@ -42,6 +46,17 @@ def search_notes(trial: Trial | None) -> tuple[str, ...]:
         f"each trial: {scenario.workload.num_requests} requests, {scenario.workload.arrivals} arrivals; "
         f"{warmup} cut as warm-up, nothing as drain",
     )
+
+
+def memory_note(scenario: Scenario) -> str:
+    """Where a GPU's memory goes, and the KV blocks that are left."""
+    from simulator.load import load_gpu, load_model
+    from simulator.memory import kv_capacity
+
+    if scenario.memory.num_blocks is not None:
+        return f"KV cache: {scenario.memory.num_blocks} blocks, as the scenario says"
+    capacity = kv_capacity(load_model(scenario.model), load_gpu(scenario.gpu), scenario)
+    return f"memory of a GPU: {capacity.describe()}"
 
 
 def obstacles(rows: Sequence[Candidate]) -> tuple[str, ...]:

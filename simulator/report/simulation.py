@@ -6,7 +6,7 @@ from typing import Any
 
 from simulator.report.documents import averaged, header
 from simulator.report.latencies import latency_table
-from simulator.report.notes import run_notes
+from simulator.report.notes import memory_note, run_notes
 from simulator.report.numbers import count, percent, significant
 from simulator.report.page import Page, Table, table
 from simulator.report.words import deployment, excess_words, policy, slo_words
@@ -27,7 +27,7 @@ def simulation_page(runs: Variant, effort: Effort) -> Page:
     return Page(
         answer=_answer(runs, summary),
         tables=(latency_table(runs), _engine_table(summary)),
-        notes=run_notes(trials),
+        notes=(memory_note(scenario), *run_notes(trials)),
         legend=f"breaks the SLO: {slo_words(scenario.slo)}",
         document=document,
     )

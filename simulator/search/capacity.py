@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 MEDIAN_DELAY_KEY, MEDIAN_DELAY_S = "p50_scheduling_delay_s", 2.0
 """Bound on the scheduling delay that is added where the SLO names none (the paper's)."""
 CONTENDER_SHARE = 0.75
+"""Rough capacities below this share of the best stay rough."""
+DECIMALS = 6
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -48,7 +50,7 @@ class Capacity:
     @property
     def capacity_rps(self) -> float:
         """Mean of the largest rates that held, one per seed."""
-        return mean([seed.holds_rps for seed in self.by_seed])
+        return round(mean([seed.holds_rps for seed in self.by_seed]), DECIMALS)
 
     @property
     def interval_rps(self) -> Interval | None:
@@ -58,7 +60,9 @@ class Capacity:
         """
         low = mean_interval([seed.holds_rps for seed in self.by_seed])
         high = mean_interval([seed.fails_rps for seed in self.by_seed])
-        return None if low is None or high is None else Interval(max(0.0, low.low), high.high)
+        if low is None or high is None:
+            return None
+        return Interval(round(max(0.0, low.low), DECIMALS), round(high.high, DECIMALS))
 
     @property
     def beyond(self) -> Trial | None:
