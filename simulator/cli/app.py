@@ -35,6 +35,7 @@ def build_app() -> App:
         version=__version__,
         help_formatter="default" if sys.stdout.isatty() else "plain",
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
     )
     for command in (simulate, capacity, budget, compare):
         app.command(command)

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cli import app
-
 COMMAND = [sys.executable, "-c", "import sys; from simulator.cli import main; sys.exit(main())"]
 
 USAGE = [
@@ -102,13 +100,13 @@ def test_our_own_bugs_exit_1_and_ask_for_a_report(stallfree, small: str, monkeyp
     assert "Traceback" in stallfree("simulate", small).err
 
 
-def test_an_interrupt_exits_130(stallfree, monkeypatch):
-    def interrupted(*_, **__):
+def test_an_interrupt_exits_130(stallfree, small: str, monkeypatch):
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(app, "build_app", lambda: interrupted)
-    outcome = stallfree("simulate")
-    assert (outcome.code, outcome.err) == (130, "error: interrupted\n")
+    monkeypatch.setattr("simulator.report.simulation.simulation_page", interrupted)
+    outcome = stallfree("simulate", small)
+    assert (outcome.code, outcome.out, outcome.err) == (130, "", "error: interrupted\n")
 
 
 def test_a_reader_that_leaves_is_no_error():
