@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.config import Scenario
 from simulator.errors import CalibrationError, ConfigError
-from simulator.hardware import GPUSpec
+from simulator.hardware import EngineSpec, GPUSpec
 from simulator.latency.batch_time import BatchTimeSpec, LinearBatchTime
 from simulator.latency.kernels import Kernels
 from simulator.latency.model import LatencyModel
@@ -19,8 +19,11 @@ from simulator.resources import config_path, list_configs
 from simulator.spec import parse
 
 
-def build_latency(scenario: Scenario) -> LatencyModel:
-    """The latency model of a scenario; raises ConfigError or CalibrationError where it cannot be had."""
+def build_latency(scenario: Scenario, engine: EngineSpec | None = None) -> LatencyModel:
+    """The latency model of a scenario; `engine` takes the place of the one that it names.
+
+    Raises ConfigError or CalibrationError where it cannot be had.
+    """
     gpu = load_gpu(scenario.gpu)
     path = find_artefact(scenario.kernels, gpu)
     if path is not None:
@@ -31,7 +34,7 @@ def build_latency(scenario: Scenario) -> LatencyModel:
         load_model(scenario.model),
         RooflineKernels(gpu) if path is None else _fitted(path, gpu),
         load_cluster(scenario.cluster or gpu.cluster),
-        load_engine(scenario.engine),
+        engine or load_engine(scenario.engine),
         tensor=scenario.parallel.tensor,
         pipeline=scenario.parallel.pipeline,
     )
