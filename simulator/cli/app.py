@@ -25,9 +25,10 @@ def build_app() -> App:
     from simulator.cli.capacity import capacity
     from simulator.cli.catalogue import list_
     from simulator.cli.compare import compare
+    from simulator.cli.kernels import kernels
     from simulator.cli.profile import profile, replay
     from simulator.cli.simulate import simulate
-    from simulator.cli.validate import validate
+    from simulator.cli.validate import calibrate, validate
 
     app = App(
         name="stallfree",
@@ -40,7 +41,9 @@ def build_app() -> App:
     for command in (simulate, capacity, budget, compare):
         app.command(command)
     app.command(validate)
+    app.command(calibrate)
     app.command(list_, name="list")
+    app.command(kernels)
     app.command(profile)
     app.command(replay)
     return app

@@ -52,3 +52,42 @@ def validate(
         return validation_page(validate(read_run(run, benchmark), load_scenario(scenario, options.sets)))
 
     deliver(options, page)
+
+
+def calibrate(
+    run: Path,
+    scenario: str = "default",
+    *,
+    share: Share = 1 / 3,
+    benchmark: AtLeastOne | None = None,
+    options: ScenarioOptions = SCENARIO_DEFAULTS,
+) -> None:
+    """Fit the host time of an engine to the first part of a recorded run and predict the rest.
+
+    Two constants are fitted, the host time of an iteration and of each sequence in it, to the E2E of the
+    requests that finish first; kernels and scheduler stay as they are. Errors on the fitted part and on the
+    rest, which the fit never sees, are printed apart. To use the constants, put them into an engine file
+    (host_fixed_us, host_per_seq_us, asynchronous) and name it: --set engine=FILE.
+
+    Parameters
+    ----------
+    run
+        A recorded run, as in stallfree validate.
+    scenario
+        The deployment that served the run: a shipped scenario or a YAML file.
+    share
+        Share of the requests, those that finish first, to fit to.
+    benchmark
+        Which benchmark of a GuideLLM report that holds several, counted from 1.
+    """
+
+    def page() -> Page:
+        from simulator.load import load_scenario
+        from simulator.report.calibration import calibration_page
+        from simulator.validate.calibrate import calibrate
+        from simulator.validate.read import read_run
+
+        loaded = load_scenario(scenario, options.sets)
+        return calibration_page(calibrate(read_run(run, benchmark), loaded, share))
+
+    deliver(options, page)

@@ -108,7 +108,7 @@ def recorded_run(path: Path, kind: str, rows: Rows, place: Callable[[int], str])
 
 def failure_notes(failed: int) -> list[str]:
     """A note on requests that failed: they are left out, and with them the load that they were."""
-    return [f"{failed} requests that failed are left out, with the load that they were"] if failed else []
+    return [f"failed requests are left out, with the load that they were ({failed})"] if failed else []
 
 
 def event_notes(output_tokens: Sequence[int], gaps_s: Sequence[Sequence[float]]) -> list[str]:
