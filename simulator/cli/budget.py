@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 
-from simulator.cli.options import RUN_DEFAULTS, RunOptions
+from simulator.cli.options import RUN_DEFAULTS, AtLeastOne, Positive, RunOptions
 from simulator.cli.output import deliver
 
 if TYPE_CHECKING:
     from simulator.report import Page
-
-AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
-Positive = Annotated[float, Parameter(validator=validators.Number(gt=0))]
 
 
 def budget(
@@ -21,7 +18,9 @@ def budget(
     *,
     rate: Positive | None = None,
     by: Literal["ttft", "e2e"] = "ttft",
-    budgets: Annotated[tuple[AtLeastOne, ...], Parameter(consume_multiple=True, negative="")] = (),
+    budgets: Annotated[
+        tuple[AtLeastOne, ...], Parameter(consume_multiple=True, negative="", show_default=False)
+    ] = (),
     decodes: AtLeastOne = 32,
     options: RunOptions = RUN_DEFAULTS,
 ) -> None:

@@ -12,7 +12,7 @@ from simulator.cli.output import deliver
 if TYPE_CHECKING:
     from simulator.report import Page
 
-Names = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=False)]
+Names = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
 
 
 def compare(

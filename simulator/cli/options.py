@@ -11,19 +11,23 @@ from cyclopts import Parameter, validators
 if TYPE_CHECKING:
     from simulator.search.effort import Effort
 
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
+Positive = Annotated[float, Parameter(validator=validators.Number(gt=0))]
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
     """How the answer is written."""
 
-    json: Annotated[bool, Parameter(negative="")] = False
+    json: Flag = False
     """Print one JSON document instead of text."""
     output: Path | None = None
     """Also write the answer to a file: .json, .csv, .md or .txt."""
-    quiet: Annotated[bool, Parameter(negative="")] = False
+    quiet: Flag = False
     """No progress and no warnings on stderr."""
-    debug: Annotated[bool, Parameter(negative="")] = False
+    debug: Flag = False
     """Show the traceback of an error (also: STALLFREE_DEBUG=1)."""
 
 
@@ -32,7 +36,7 @@ class OutputOptions:
 class ScenarioOptions(OutputOptions):
     """What is changed in the scenario, and how the answer is written."""
 
-    sets: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = ()
+    sets: Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)] = ()
     """Change one key of the scenario, e.g. --set scheduler.token_budget=1024; may be repeated."""
 
 
@@ -43,9 +47,10 @@ class RunOptions(ScenarioOptions):
 
     seed: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0
     """Seed of arrivals and lengths; replications use the seeds that follow it."""
-    runs: Annotated[int | None, Parameter(validator=validators.Number(gte=1))] = None
-    """Replications with different seeds; two or more give an interval."""
-    jobs: Annotated[int | None, Parameter(validator=validators.Number(gte=1))] = None
+    runs: AtLeastOne | None = None
+    """Replications with different seeds; two or more give an interval. By default 1 for simulate,
+    3 for budget, 5 for capacity and compare."""
+    jobs: AtLeastOne | None = None
     """Processes to use, by default one per core; the answer does not depend on it."""
 
     def effort(self, default_runs: int) -> Effort:
