@@ -58,8 +58,9 @@ class Capacity:
 
         None for a single run, which says nothing about another seed.
         """
-        low = mean_interval([seed.holds_rps for seed in self.by_seed])
-        high = mean_interval([seed.fails_rps for seed in self.by_seed])
+        width = mean([seed.fails_rps - seed.holds_rps for seed in self.by_seed])
+        low = mean_interval([seed.holds_rps for seed in self.by_seed], width)
+        high = mean_interval([seed.fails_rps for seed in self.by_seed], width)
         if low is None or high is None:
             return None
         return Interval(round(max(0.0, low.low), DECIMALS), round(high.high, DECIMALS))

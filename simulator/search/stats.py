@@ -43,12 +43,16 @@ def t_quantile(degrees: int) -> float:
     return 1.95996 + 2.3723 / degrees + 2.822 / degrees**2
 
 
-def mean_interval(values: Sequence[float]) -> Interval | None:
-    """95 % interval of the mean of independent replications; None for fewer than two."""
+def mean_interval(values: Sequence[float], resolution: float = 0.0) -> Interval | None:
+    """95 % interval of the mean of independent replications; None for fewer than two.
+
+    Values that were only found to a `resolution`, the width of a bracket, hide a spread of that width divided
+    by sqrt(12), which is added to what they show.
+    """
     count = len(values)
     if count < 2:
         return None
     centre = mean(values)
-    variance = sum((value - centre) ** 2 for value in values) / (count - 1)
+    variance = sum((value - centre) ** 2 for value in values) / (count - 1) + resolution**2 / 12
     half = t_quantile(count - 1) * sqrt(variance / count)
     return Interval(centre - half, centre + half)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.timing import CpuClock, Timing, calls_per_sample, num_copies
+from profiler.rotation import num_copies, rotated_bytes
+from profiler.tables import KernelRow
+from profiler.timing import CpuClock, Timing, calls_per_sample
+from simulator.hardware import ModelSpec
+from simulator.load import load_model
 
 
 class Work:
@@ -50,18 +54,35 @@ def test_one_slow_sample_does_not_move_the_median() -> None:
     assert (timing.median_us, timing.p10_us) == (10, 10)
 
 
+LLAMA, TINY = load_model("llama-3-8b"), load_model("tiny")
+MIB = 2**20
+
+
+def gemm(k: int, n: int) -> KernelRow:
+    return KernelRow("gemm", "bf16", m=1, n=n, k=k)
+
+
 @pytest.mark.parametrize(
-    ("num_bytes", "layers", "copies"),
+    ("point", "model", "copies"),
     [
-        (10, 32, 32),  # small: as many as the model has layers
-        (10, 80, 40),  # and forty at most
-        (100, 32, 6),  # 5 x 100 of cache hold five, and one more
-        (10_000, 32, 2),  # large: the next one already evicts it
-        (10_000, 1, 1),
+        (gemm(4096, 28672), LLAMA, 3),  # 224 MiB of weights: 250 MiB and one more
+        (gemm(1024, 1024), LLAMA, 40),  # small ones: as many as a graph holds
+        (gemm(1024, 4096), LLAMA, 33),
+        (gemm(256, 4096), TINY, 6),  # the whole model is 9.4 MiB, less than the cache
+        (KernelRow("rmsnorm", "bf16", m=8, width=4096), LLAMA, 1),
     ],
 )
-def test_copies_leave_the_cache(num_bytes: int, layers: int, copies: int) -> None:
-    assert num_copies(num_bytes, cache_bytes=100, num_layers=layers) == copies
+def test_copies_are_as_cold_as_in_the_model(point: KernelRow, model: ModelSpec, copies: int) -> None:
+    assert num_copies(point, model, cache_bytes=50 * MIB) == copies
+
+
+def test_the_kv_cache_of_all_sequences_counts() -> None:
+    heads = {"q_heads": 32, "kv_heads": 8, "head_dim": 128}
+    batch = KernelRow(
+        "attention", "bf16", num_chunks=2, chunk_tokens=24, prefix_tokens=1000, num_decodes=4,
+        decode_kv_tokens=2048, decode_kv_max_tokens=600, **heads,
+    )  # fmt: skip
+    assert rotated_bytes(batch) == 4096 * 2 * 8 * 128 * 2
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,12 @@ def test_equal_values_leave_no_doubt():
     assert mean_interval([2.0, 2.0]) == Interval(2.0, 2.0)
 
 
+def test_equal_values_of_a_coarse_search_leave_its_resolution():
+    interval = mean_interval([2.0] * 4, resolution=0.12)
+    assert interval is not None
+    assert interval.half == pytest.approx(3.182 * 0.12 / 12**0.5 / 2)
+
+
 def test_one_value_has_no_interval():
     assert mean_interval([2.0]) is None
 
