@@ -15,8 +15,9 @@ from profiler.kernels.batch import AttnBatch, page_table, spread_lengths
 from profiler.kernels.elementwise import Elementwise, embed, rope_table
 from profiler.kernels.linear import linear
 from profiler.kernels.paged import KVPool, attn_step, pool_shape
-from profiler.model import step_inputs
-from profiler.timing import Call, num_copies
+from profiler.model import Transformer, step_inputs
+from profiler.rotation import num_copies
+from profiler.timing import Call
 
 if TYPE_CHECKING:
     from profiler.device import Device
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _CACHE_SLOTS = 65536
 _HOST_KV_TOKENS = 512
+_LAYER_PAGES = 8
 _ANCHORS = {"cuda": (8192, 4 * 10**9), "cpu": (256, 16 * 2**20)}
 """Rows of a square matrix, bytes of a copy."""
 
@@ -77,6 +79,15 @@ class Bench:
         """The calls that measure a point; they share buffers with those of the point before."""
         return self._makers[point.op](point)
 
+    def layer(self) -> Call:
+        """One layer of the model over two decodes: what a CPU's caches see between two calls."""
+        spec = self._model.model_copy(update={"num_layers": 1, "vocab_size": 64})
+        model = Transformer(spec, self._device, self._backend, self._dtype, _LAYER_PAGES, self._page_size)
+        kv_lens = (4 * self._page_size,) * 2
+        table = np.arange(_LAYER_PAGES, dtype=np.int32).reshape(2, -1)
+        inputs = model.inputs(model.batch((1, 1), kv_lens), table, np.ones(2, dtype=bool))
+        return partial(model.forward, inputs, model.plan(inputs))
+
     def anchors(self) -> tuple[Call, Call]:
         """A matrix product and a copy repeated through a run: they tell whether the device drifts."""
         size, bytes_copied = _ANCHORS["cuda" if self._device.is_cuda else "cpu"]
@@ -86,7 +97,7 @@ class Bench:
         return partial(torch.mm, gemm[0], gemm[1]), partial(copy[0].copy_, copy[1])
 
     def _gemm(self, point: KernelRow) -> list[Call]:
-        copies = self._copies(point.n * point.k)
+        copies = self._copies(point)
         weights = self._rotated.take(copies, point.n, point.k)
         x = self._normal(point.m, point.k)
         return [partial(linear, x, weight) for weight in weights]
@@ -96,7 +107,7 @@ class Bench:
         num_pages = sum(batch.pages)
         table = page_table(batch.pages, num_pages, self._rng) if self._page_size else None
         shape = pool_shape(num_pages, self._page_size, point.kv_heads, point.head_dim, self._backend.packed)
-        storage = self._rotated.take(self._copies(prod(shape)), *shape)
+        storage = self._rotated.take(self._copies(point), *shape)
         pools = [KVPool.of(copy, self._backend.packed) for copy in storage]
         q = self._normal(batch.num_tokens, point.q_heads, point.head_dim)
         out = torch.empty_like(q)
@@ -161,8 +172,8 @@ class Bench:
 
         return [prepare]
 
-    def _copies(self, numel: int) -> int:
-        return num_copies(numel * BYTES[self._dtype], self._device.cache_bytes, self._model.num_layers)
+    def _copies(self, point: KernelRow) -> int:
+        return num_copies(point, self._model, self._device.cache_bytes)
 
     def _normal(self, *shape: int) -> Any:
         return torch.randn(*shape, dtype=torch_dtype(self._dtype), device=self._device.handle)

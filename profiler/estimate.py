@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiler.device import BYTES, gpu_preset, open_device
+from profiler.device import gpu_preset, open_device
 from profiler.grid import Block
+from profiler.rotation import num_copies
 from profiler.tables import KernelRow
-from profiler.timing import calls_per_sample, num_copies
+from profiler.timing import calls_per_sample
 from simulator.errors import ConfigError
 from simulator.hardware import ClusterSpec, GPUSpec, ModelSpec
 from simulator.latency.kernels import AttentionHeads
@@ -34,17 +35,6 @@ class BlockEstimate:
     name: str
     points: int
     seconds: float
-
-
-def rotated_bytes(point: KernelRow) -> int:
-    """Bytes of the weights or of the KV cache that one call reads; 0 for operators without."""
-    size = BYTES.get(point.dtype, 0)
-    if point.op == "gemm":
-        return point.n * point.k * size
-    if point.op == "attention":
-        tokens = point.decode_kv_tokens + point.num_chunks * (point.chunk_tokens + point.prefix_tokens)
-        return 2 * tokens * point.kv_heads * point.head_dim * size
-    return 0
 
 
 def dry_run(job: ProfileJob) -> tuple[str, list[BlockEstimate]]:
@@ -74,9 +64,7 @@ def estimate(
 
     def seconds(point: KernelRow) -> float:
         call_s = _call_s(point, kernels, cluster)
-        copies = (
-            num_copies(rotated_bytes(point), cache_bytes, model.num_layers) if rotated_bytes(point) else 1
-        )
+        copies = num_copies(point, model, cache_bytes)
         return overhead_s + call_s * (2 * copies + _RUNS * calls_per_sample(call_s * 1e6, copies))
 
     return [

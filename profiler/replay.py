@@ -192,12 +192,13 @@ class ShapeSteps:
 def host_time(model: Transformer, shapes: Sequence[BatchShape]) -> tuple[float, float]:
     """Seconds that a replay's host takes for an iteration: fixed and per sequence, by least squares.
 
-    Measured on shapes of the simulation before the live run, which also warms every kernel up.
+    Measured on shapes of the simulation before the live run, each behind a forward pass, which also warms
+    every kernel up.
     """
-    steps, clock = ShapeSteps(model), CpuClock()
+    steps = ShapeSteps(model)
     sequences, seconds = [], []
     for shape in shapes:
-        model.forward(*steps.prepare(shape))
+        clock = CpuClock(between=partial(model.forward, *steps.prepare(shape)))
         timing = clock.measure([partial(steps.prepare, shape)])
         sequences.append(shape.num_decodes + len(shape.chunks))
         seconds.append(timing.median_us * 1e-6)

@@ -16,10 +16,10 @@ import numpy as np
 
 from profiler.device import Device, gpu_preset, open_device, require_torch
 from profiler.environment import ConditionsLog, driver_version, library_versions, machine_facts
-from profiler.estimate import rotated_bytes
 from profiler.grid import GRIDS, Block, model_grid
+from profiler.rotation import num_copies, rotated_bytes
 from profiler.tables import META_FILE, OPS, KernelRow, RowKey, TableMeta, TableWriter, row_key
-from profiler.timing import CpuClock, Timing, clock_for, num_copies
+from profiler.timing import CpuClock, Timing, clock_for
 from simulator.errors import ConfigError, suggest
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _PREHEAT_S = {"cuda": 3.0, "cpu": 0.3}
 _MEMORY_SHARE = 0.6
 _PROTOCOL = {
     "cuda": "CUDA graphs of n calls between events, 7 replays, median; weights and KV rotated; random order",
-    "cpu": "loops of n calls, 7 samples, median; weights and KV rotated; random order",
+    "cpu": "single calls, an untimed layer before each, 15 samples, median; weights and KV rotated; random order",
 }
 Progress = Callable[[str], None]
 
@@ -185,10 +185,10 @@ class _Run:
     done: set[RowKey] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.clock = clock_for(self.device)
+        self.clock = clock_for(self.device, None if self.device.is_cuda else self.bench.layer())
         self.done = self.writer.existing_keys()
         self.report = ProfileReport(self.job.out, "", {}, present=len(self.done))
-        self._host_clock = CpuClock()
+        self._host_clock = CpuClock() if self.device.is_cuda else self.clock
         self._conditions = ConditionsLog(self.job.out, self.device)
         self._rng = np.random.default_rng(len(self.done))
 
@@ -273,9 +273,8 @@ class _Run:
         self.report = replace(self.report, skipped=self.report.skipped + count)
 
     def _too_large(self, point: KernelRow) -> bool:
-        size = rotated_bytes(point)
-        copies = num_copies(size, self.device.cache_bytes, self.job.model.num_layers)
-        return size * copies > _MEMORY_SHARE * self.device.memory_bytes
+        copies = num_copies(point, self.job.model, self.device.cache_bytes)
+        return rotated_bytes(point) * copies > _MEMORY_SHARE * self.device.memory_bytes
 
     def _deadline_passed(self) -> bool:
         deadline = self.job.deadline_s

@@ -1,18 +1,18 @@
-"""The timing protocol, one for all operators: many calls a sample, copies rotated, median and spread.
+"""The timing protocol, one for all operators: median and spread of samples taken as in a running model.
 
-A sample is one run of n calls in a row, divided by n: on a GPU the replay of a CUDA graph of n calls between
-two events, so that launches cost what they cost in a serving graph; on a CPU a plain loop. Call i works on
-copy i of the weights or of the KV cache, as layer i of a model does, so that nothing is found in a cache that
-a model would not find there. Inputs that a layer has just produced stay hot, as in a model.
+On a GPU a sample is the replay of a CUDA graph of n calls between two events, divided by n, so that launches
+cost what they cost in a serving graph. On a CPU it is one call. Call i works on copy i of the weights or of the
+KV cache, as layer i of a model does, so that nothing is found in a cache that a model would not find there.
+Inputs that a layer has just produced stay hot, as in a model.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,12 +24,11 @@ Call = Callable[[], object]
 
 SPREAD_LIMIT = 1.1
 """p90/p10 above which a row is flagged `spread`."""
-MAX_COPIES = 40
 _SAMPLES = 7
+_CPU_SAMPLES = 15
 _WARM_CALLS = 3
 _SAMPLE_US = 2000.0
 _MOST_CALLS = 20
-_CACHE_MULTIPLE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,45 +63,48 @@ class Clock(ABC):
             self.measure([call])
 
 
-def num_copies(num_bytes: int, cache_bytes: int, num_layers: int) -> int:
-    """How many copies of some weights or KV cache are rotated: as many as leave the last cache, at most the
-    model's layers."""
-    enough = math.ceil(_CACHE_MULTIPLE * cache_bytes / max(num_bytes, 1)) + 1
-    return max(1, min(enough, num_layers, MAX_COPIES))
-
-
 def calls_per_sample(call_us: float, copies: int) -> int:
     """About two milliseconds of calls, at most 20 of them or one round over the copies, in whole rounds."""
     wanted = min(_MOST_CALLS, _SAMPLE_US / max(call_us, 1e-3))
     return copies * max(1, int(wanted / copies))
 
 
-def clock_for(device: Device) -> Clock:
-    """The clock of a device."""
-    return CudaClock(device) if device.is_cuda else CpuClock()
+def clock_for(device: Device, between: Call | None = None) -> Clock:
+    """The clock of a device; `between` is for CPUs, see there."""
+    return CudaClock(device) if device.is_cuda else CpuClock(between)
 
 
 class CpuClock(Clock):
-    """Wall time of loops; torch's CPU kernels have run when their call returns."""
+    """Times single calls on a CPU, whose kernels have run when their call returns.
 
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        self._now = now
+    `between` runs untimed before every call: with a layer of the model for it, caches and branch predictors
+    hold what they would hold there, instructions included, which a loop over one operator would not show.
+    With one torch thread it is that thread's CPU time that counts, so that other processes do not.
+    """
+
+    def __init__(self, between: Call | None = None, now: Callable[[], float] | None = None) -> None:
+        self._between = between
+        self._now = now or _cpu_timer()
 
     def measure(self, calls: Sequence[Call]) -> Timing:
-        """Median over loops of whole rounds."""
-        once_us = self._loop_us(calls, len(calls))
-        for _ in range(_WARM_CALLS - 1):
-            once_us = min(once_us, self._loop_us(calls, len(calls)))
-        count = calls_per_sample(once_us, len(calls))
-        return Timing.of([self._loop_us(calls, count) for _ in range(_SAMPLES)])
+        """Median over single calls, the copies in turn."""
+        turns = cycle(calls)
+        for _ in range(_WARM_CALLS):
+            self._once_us(next(turns))
+        return Timing.of([self._once_us(next(turns)) for _ in range(_CPU_SAMPLES)])
 
-    def _loop_us(self, calls: Sequence[Call], count: int) -> float:
-        rounds = count // len(calls)
+    def _once_us(self, call: Call) -> float:
+        if self._between is not None:
+            self._between()
         start = self._now()
-        for _ in range(rounds):
-            for call in calls:
-                call()
-        return (self._now() - start) / count * 1e6
+        call()
+        return (self._now() - start) * 1e6
+
+
+def _cpu_timer() -> Callable[[], float]:
+    import torch
+
+    return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
 class CudaClock(Clock):

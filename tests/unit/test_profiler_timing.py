@@ -32,16 +32,23 @@ class Work:
 
 def test_a_call_is_timed_to_the_microsecond() -> None:
     work = Work(50e-6)
-    timing = CpuClock(work.now).measure(work.calls)
+    timing = CpuClock(now=work.now).measure(work.calls)
     assert timing.median_us == pytest.approx(50)
-    assert (timing.num_samples, timing.flags) == (7, "")
+    assert (timing.num_samples, timing.flags) == (15, "")
 
 
-def test_copies_take_turns_and_each_counts_alike() -> None:
+def test_copies_take_turns() -> None:
     work = Work(10e-6, 30e-6, 50e-6)
-    timing = CpuClock(work.now).measure(work.calls)
+    timing = CpuClock(now=work.now).measure(work.calls)
     assert timing.median_us == pytest.approx(30)
-    assert work.log == [0, 1, 2] * (len(work.log) // 3)
+    assert work.log == [0, 1, 2] * 6
+
+
+def test_what_runs_between_the_calls_is_not_counted() -> None:
+    work = Work(10e-6, 900e-6)
+    timing = CpuClock(between=work.calls[1], now=work.now).measure(work.calls[:1])
+    assert timing.median_us == pytest.approx(10)
+    assert work.log == [1, 0] * 18
 
 
 def test_a_wide_spread_is_flagged() -> None:
