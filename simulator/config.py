@@ -20,7 +20,9 @@ from simulator.errors import suggest
 from simulator.spec import Count, Spec, parse
 from simulator.workload.spec import WorkloadSpec
 
-Policy = Literal["stall_free", "prefill_first", "decode_first", "orca", "hybrid_only", "chunked_only"]
+Policy = Literal[
+    "stall_free", "prefill_first", "decode_first", "orca", "hybrid_only", "chunked_only", "vllm_v1"
+]
 
 Ways = Annotated[int, Field(ge=1, le=1024)]
 
@@ -94,6 +96,11 @@ class SchedulerSpec(Spec):
     max_num_seqs: Count = 128
     max_model_len: Count | None = None
     """Most tokens of one request, prompt and output; by default what the model was trained for."""
+    long_prefill_token_threshold: Count | None = None
+    """vllm_v1: most tokens of one prompt in an iteration; by default the budget."""
+    prompt_must_fit: bool = True
+    """vllm_v1: admit a request only if its whole prompt finds KV blocks, not its first chunk alone
+    (vLLM: scheduler_reserve_full_isl)."""
 
 
 class MemorySpec(Spec):
@@ -102,8 +109,10 @@ class MemorySpec(Spec):
     utilization: float = Field(default=0.9, gt=0, le=1)
     """Share of the GPU's memory that the engine may use (vLLM: gpu_memory_utilization)."""
     block_size_tokens: Count = 16
-    watermark: float = Field(default=0.01, ge=0, lt=1)
-    """Share of the KV blocks that admission leaves free."""
+    watermark: float | None = Field(default=None, ge=0, lt=1)
+    """Share of the KV blocks that admission leaves free; by default 0.01, and none in vllm_v1."""
+    prefix_caching: bool = True
+    """vllm_v1: find full KV blocks again, by the workload's block ids and after a preemption."""
     num_blocks: Count | None = None
     """KV blocks of a replica; by default computed from what the weights and activations leave."""
 

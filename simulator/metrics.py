@@ -105,6 +105,8 @@ class Result:
     extrapolated_share: float
     """Share of the predictions outside the measured range."""
     notes: tuple[str, ...]
+    prefix_cache: Mapping[str, int] | None = None
+    """`queried_tokens` of admitted contexts and the `hit_tokens` found; None without a prefix cache."""
 
     # Latencies.
 
@@ -284,7 +286,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; no NaN."""
-        return {
+        document: dict[str, Any] = {
             "metrics": self.metrics,
             "requests_completed": self.requests_completed,
             "requests_rejected": self.requests_rejected,
@@ -306,3 +308,6 @@ class Result:
             "extrapolated_share": self.extrapolated_share,
             "notes": list(self.notes),
         }
+        if self.prefix_cache is not None:
+            document["prefix_cache"] = dict(self.prefix_cache)
+        return document

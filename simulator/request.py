@@ -22,12 +22,15 @@ class Request:
     """A request on its way through one replica; only its scheduler and its replica change it.
 
     `id` numbers the requests in order of arrival, so that it is also their first-come-first-served priority.
+    `in_flight` counts the prefill tokens of batches that have not ended, `num_computed` only those that have.
+    `block_ids` name the full blocks of its prompt: equal ids, equal blocks and equal context before them.
     `segments` are its output tokens in order: (decode set, first tick, tick after the last one), or, for the
     token that ends a prefill, (ENDS_PREFILL, iteration, iteration after it).
     Times are in seconds of simulated time and are written by the replica, never read by a scheduler.
     """
 
     __slots__ = (
+        "admission",
         "arrival_s",
         "block_ids",
         "decode_set",
@@ -63,7 +66,8 @@ class Request:
         self.num_computed = 0
         self.num_generated = 0
         self.num_preemptions = 0
-        self.in_flight = False
+        self.admission = 0
+        self.in_flight = 0
         self.scheduled_s = -1.0
         self.first_token_s = -1.0
         self.finished_s = -1.0

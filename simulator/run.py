@@ -13,14 +13,15 @@ from simulator.latency import build_latency
 from simulator.load import load_gpu, load_model
 from simulator.memory import kv_capacity
 from simulator.metrics import Result
+from simulator.prefix_cache import PrefixCache, engine_block_ids
 from simulator.record import Recorder, Records
 from simulator.replica import Replica
 from simulator.request import Request
-from simulator.schedulers import Scheduler, policy_named
+from simulator.schedulers import VLLMV1, Scheduler, policy_named
 from simulator.workload import Workload, build_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from simulator.config import Scenario
     from simulator.latency.model import LatencyModel
@@ -46,6 +47,7 @@ def simulate(
         watch = None
     workload = workload if workload is not None else build_workload(scenario.workload, seed)
     latency = latency if latency is not None else build_latency(scenario)
+    block_size = scenario.memory.block_size_tokens if finds_prefixes(scenario) else None
     num_blocks = blocks_per_replica(scenario)
     queries, extrapolated = latency.num_queries, latency.num_extrapolated
 
@@ -64,7 +66,7 @@ def simulate(
             watch.rejected()
 
     route = router_named(scenario.routing, replicas)
-    env.process(feed(env, within_limit(workload, reject), route, reject))
+    env.process(feed(env, within_limit(workload, reject, block_size), route, reject))
     _advance(env, scenario.until_s)
 
     if len(rejections) == len(workload):
@@ -80,7 +82,8 @@ def simulate(
         recomputed_tokens=sum(replica.scheduler.recomputed_tokens for replica in replicas),
         stages=tuple(stage for replica in replicas for stage in replica.stage_use()),
         extrapolated_share=(latency.num_extrapolated - extrapolated) / max(queries, 1),
-        notes=(*workload.notes, *latency.notes),
+        notes=(*workload.notes, *unused_ids_note(scenario, workload), *latency.notes),
+        prefix_cache=prefix_cache_use([replica.scheduler.kv for replica in replicas]),
     )
 
 
@@ -102,29 +105,68 @@ def blocks_per_replica(scenario: Scenario) -> int:
 
 def build_scheduler(scenario: Scenario, num_blocks: int) -> Scheduler:
     """The scheduler of one replica, with an empty KV cache of so many blocks."""
-    settings = scenario.scheduler
+    settings, memory = scenario.scheduler, scenario.memory
     policy = policy_named(settings.policy)
-    watermark = 0 if policy.reserves_worst_case else int(scenario.memory.watermark * num_blocks)
+    share = policy.default_watermark if memory.watermark is None else memory.watermark
+    watermark = 0 if policy.reserves_worst_case else int(share * num_blocks)
+    pool = PrefixCache if finds_prefixes(scenario) else KVBlocks
+    kv = pool(num_blocks, memory.block_size_tokens, watermark)
+    limits = {
+        "token_budget": settings.token_budget,
+        "max_num_seqs": settings.max_num_seqs,
+        "max_model_len": settings.max_model_len or load_model(scenario.model).max_position_embeddings,
+    }
+    if not issubclass(policy, VLLMV1):
+        return policy(kv, **limits)
     return policy(
-        KVBlocks(num_blocks, scenario.memory.block_size_tokens, watermark),
-        token_budget=settings.token_budget,
-        max_num_seqs=settings.max_num_seqs,
-        max_model_len=settings.max_model_len or load_model(scenario.model).max_position_embeddings,
+        kv,
+        **limits,
+        long_prefill_token_threshold=settings.long_prefill_token_threshold,
+        prompt_must_fit=settings.prompt_must_fit,
     )
 
 
-def within_limit(workload: Workload, reject: Callable[[Request, str], None]) -> Iterator[Request]:
+def finds_prefixes(scenario: Scenario) -> bool:
+    """Whether the engine finds KV blocks again that it has computed before."""
+    return scenario.memory.prefix_caching and issubclass(policy_named(scenario.scheduler.policy), VLLMV1)
+
+
+def unused_ids_note(scenario: Scenario, workload: Workload) -> tuple[str, ...]:
+    """Says so where a workload tells of shared prefixes and the engine does not share them."""
+    if workload.block_ids is None or finds_prefixes(scenario):
+        return ()
+    return (f"{scenario.scheduler.policy} has no prefix cache: shared prefixes are computed each time",)
+
+
+def prefix_cache_use(pools: Sequence[KVBlocks]) -> dict[str, int] | None:
+    """What the prefix caches of all replicas were asked for and had, in tokens; None where there are none."""
+    caches = [pool for pool in pools if isinstance(pool, PrefixCache)]
+    if not caches:
+        return None
+    return {
+        "queried_tokens": sum(cache.queried_tokens for cache in caches),
+        "hit_tokens": sum(cache.hit_tokens for cache in caches),
+    }
+
+
+def within_limit(
+    workload: Workload, reject: Callable[[Request, str], None], block_size: int | None = None
+) -> Iterator[Request]:
     """The requests of a workload but for those over its own limit, which are rejected."""
     limit = workload.max_total_tokens
-    for request in requests_of(workload):
+    for request in requests_of(workload, block_size):
         if limit is None or request.max_tokens + 1 <= limit:
             yield request
         else:
             reject(request, f"{request.max_tokens + 1} tokens exceed workload.max_total_tokens {limit}")
 
 
-def requests_of(workload: Workload) -> Iterator[Request]:
-    """The requests of a workload, one at a time, numbered in order of arrival."""
+def requests_of(workload: Workload, block_size: int | None = None) -> Iterator[Request]:
+    """The requests of a workload, one at a time, numbered in order of arrival.
+
+    With an engine's block size they have the ids of their prompts' blocks, where the workload has any.
+    """
+    recorded = workload.block_ids
     columns = zip(
         workload.prompt_tokens.tolist(),
         workload.output_tokens.tolist(),
@@ -132,4 +174,8 @@ def requests_of(workload: Workload) -> Iterator[Request]:
         strict=True,
     )
     for number, (prompt_tokens, output_tokens, arrival_s) in enumerate(columns):
-        yield Request(number, prompt_tokens, output_tokens, arrival_s)
+        ids: Sequence[int] = ()
+        if recorded is not None and block_size is not None:
+            own = recorded.of(number).tolist()
+            ids = engine_block_ids(own, recorded.block_tokens, prompt_tokens, block_size)
+        yield Request(number, prompt_tokens, output_tokens, arrival_s, ids)

@@ -12,14 +12,17 @@ from simulator.cluster import feed, router_named
 from simulator.kv import KVBlocks
 from simulator.latency.model import ConstantLatency, LatencyModel
 from simulator.metrics import Result
+from simulator.prefix_cache import PrefixCache
 from simulator.record import Recorder, Records
 from simulator.replica import Replica
 from simulator.request import Request
 from simulator.schedulers import POLICIES, Scheduler
 
 
-def make_request(id: int = 0, prompt: int = 8, output: int = 4, arrival_s: float = 0.0) -> Request:
-    return Request(id, prompt, output, arrival_s)
+def make_request(
+    id: int = 0, prompt: int = 8, output: int = 4, arrival_s: float = 0.0, block_ids: Sequence[int] = ()
+) -> Request:
+    return Request(id, prompt, output, arrival_s, block_ids)
 
 
 def make_scheduler(
@@ -31,12 +34,15 @@ def make_scheduler(
     num_blocks: int = 64,
     block_size: int = 4,
     watermark: int = 0,
+    prefix_caching: bool = False,
+    **options: Any,
 ) -> Scheduler:
     return POLICIES[policy](
-        KVBlocks(num_blocks, block_size, watermark),
+        (PrefixCache if prefix_caching else KVBlocks)(num_blocks, block_size, watermark),
         token_budget=budget,
         max_num_seqs=max_num_seqs,
         max_model_len=max_model_len,
+        **options,
     )
 
 

@@ -12,9 +12,11 @@ from simulator.schedulers.policies import (
     PrefillFirst,
     StallFree,
 )
+from simulator.schedulers.vllm_v1 import VLLMV1
 
 POLICIES: dict[str, type[Scheduler]] = {
-    policy.name: policy for policy in (StallFree, PrefillFirst, DecodeFirst, Orca, HybridOnly, ChunkedOnly)
+    policy.name: policy
+    for policy in (StallFree, PrefillFirst, DecodeFirst, Orca, HybridOnly, ChunkedOnly, VLLMV1)
 }
 
 
@@ -28,6 +30,7 @@ def policy_named(name: str) -> type[Scheduler]:
 
 __all__ = [
     "POLICIES",
+    "VLLMV1",
     "ChunkedOnly",
     "DecodeFirst",
     "HybridOnly",

@@ -47,7 +47,7 @@ class BatchBuilder:
         """Add a chunk, or a whole prompt."""
         self.prefills.append(Slice(request, tokens))
         self.num_tokens += tokens
-        request.in_flight = True
+        request.in_flight += tokens
 
 
 class Scheduler(ABC):
@@ -60,6 +60,8 @@ class Scheduler(ABC):
     name: ClassVar[str]
     reserves_worst_case: ClassVar[bool] = False
     """Whether admission reserves KV blocks for `max_model_len` tokens, as in Orca and FasterTransformer."""
+    default_watermark: ClassVar[float] = 0.01
+    """Share of the KV blocks that admission leaves free unless a scenario says otherwise."""
 
     def __init__(self, kv: KVBlocks, *, token_budget: int, max_num_seqs: int, max_model_len: int) -> None:
         self.kv = kv
@@ -120,7 +122,7 @@ class Scheduler(ABC):
             self._spare.append(smaller)
             self.ready = decodes
         for request, tokens in batch.prefills:
-            request.in_flight = False
+            request.in_flight -= tokens
             request.num_computed += tokens
         for request in batch.ending:
             self.prefilling.remove(request)
@@ -131,7 +133,7 @@ class Scheduler(ABC):
                 self.ready.join(request)
         for request in finished:
             self.num_running -= 1
-            self.kv.give_back(self._blocks_of(request, request.num_computed))
+            self._release(request, request.num_computed)
         return finished
 
     # The steps.
@@ -207,14 +209,22 @@ class Scheduler(ABC):
             held = victim.num_computed
         else:
             self.prefilling.remove(victim)
-            held = victim.num_tokens
-        self.kv.give_back(self._blocks_of(victim, held))
+            held = self._held_in_prefill(victim)
+        self._release(victim, held)
         self.num_preemptions += 1
         self.recomputed_tokens += victim.num_computed
         victim.num_computed = 0
         victim.num_preemptions += 1
         self.num_running -= 1
         self.waiting.appendleft(victim)
+
+    def _held_in_prefill(self, request: Request) -> int:
+        """Tokens for which a request holds KV blocks before it decodes."""
+        return request.num_tokens
+
+    def _release(self, request: Request, num_tokens: int) -> None:
+        """Give back the KV blocks of a request that holds those of so many tokens."""
+        self.kv.give_back(self._blocks_of(request, num_tokens))
 
     def _blocks_of(self, request: Request, num_tokens: int) -> int:
         """KV blocks reserved for a request with so many tokens of context."""
@@ -231,8 +241,13 @@ class Scheduler(ABC):
         chunks: tuple[Chunk, ...] = ()
         ending: tuple[Request, ...] = ()
         if prefills:
-            chunks = tuple([Chunk(tokens, request.num_computed) for request, tokens in prefills])
-            ending = tuple([request for request, tokens in prefills if tokens == request.behind])
+            chunks = tuple(
+                [
+                    Chunk(tokens, request.num_computed + request.in_flight - tokens)
+                    for request, tokens in prefills
+                ]
+            )
+            ending = tuple([request for request, _ in prefills if request.in_flight == request.behind])
         if decodes is None:
             shape = BatchShape(chunks, 0, 0, 0, len(ending), builder.num_tokens)
         else:

@@ -19,6 +19,7 @@ from simulator.batch import Batch
 from simulator.request import ENDS_PREFILL, Request
 from simulator.schedulers import POLICIES, Scheduler
 from simulator.schedulers.policies import ChunkedOnly, StallFree
+from simulator.schedulers.vllm_v1 import VLLMV1
 
 SIZES = st.lists(st.tuples(st.integers(1, 24), st.integers(1, 12)), min_size=1, max_size=20)
 BLOCK = 4
@@ -40,6 +41,8 @@ def check_batch(scheduler: Scheduler, batch: Batch, computed: dict[int, int]) ->
     if isinstance(scheduler, StallFree | ChunkedOnly) and batch.prefills:
         limit = scheduler._iteration_tokens
         assert limit is None or shape.num_tokens <= max(limit, shape.num_decodes)
+    if isinstance(scheduler, VLLMV1):
+        assert shape.num_tokens <= scheduler.token_budget
     assert scheduler.num_running <= scheduler.max_num_seqs
 
 
@@ -53,7 +56,7 @@ def check_blocks(scheduler: Scheduler, requests: Iterable[Request], in_flight: I
         elif request.decode_set is not None:
             held += scheduler.kv.blocks_for(request.decode_set.kv_of(request) + (id(request) in flying))
         elif request in scheduler.prefilling:
-            held += scheduler.kv.blocks_for(request.num_tokens)
+            held += scheduler.kv.blocks_for(scheduler._held_in_prefill(request))
     assert scheduler.kv.used == held
 
 
