@@ -6,7 +6,7 @@ reported them, else those of AIPerf's tokenizer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from simulator.errors import InputError
 from simulator.validate.document import Node
@@ -18,9 +18,9 @@ COLUMNS = ("metadata", "metrics")
 UNITS_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "sec": 1.0}
 
 
-def is_aiperf(rows: RowFile) -> bool:
-    """Whether the file looks like AIPerf's record of requests."""
-    return set(COLUMNS) <= set(rows.columns)
+def is_aiperf(columns: Iterable[str]) -> bool:
+    """Whether a row with those keys looks like one of AIPerf's records of requests."""
+    return set(COLUMNS) <= set(columns)
 
 
 def is_aiperf_summary(document: Node) -> bool:

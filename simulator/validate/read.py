@@ -29,7 +29,7 @@ def read_run(path: Path, benchmark: int | None = None) -> RecordedRun:
     if document is not None:
         _refuse_unknown(document)
     rows = open_rows(path)
-    if is_aiperf(rows):
+    if is_aiperf(rows.columns):
         return read_aiperf(rows)
     if "itls" in rows.columns:
         raise InputError(f"{path}: holds several results of vllm bench (--append-result): keep one of them")
@@ -42,7 +42,7 @@ def _refuse_unknown(document: Node) -> None:
         raise InputError(
             f"{document.path}: is AIPerf's summary: give the profile_export.jsonl that it writes beside it"
         )
-    if not is_row(document.keys()):
+    if not is_row(document.keys()) and not is_aiperf(document.keys()):
         found = shorten(", ".join(document.keys()), 160)
         raise InputError(
             f"{document.path}: JSON of no known kind (found keys: {found}; known: vllm bench serve with"
