@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from profiler.pages import PagePool
-from simulator.record import Recorder
+from simulator.metrics import Result
+from simulator.record import Recorder, Records
 
 if TYPE_CHECKING:
     from profiler.kernels.attention import Run
     from profiler.model import StepInputs, Transformer
     from simulator.batch import Batch, BatchShape
+    from simulator.config import Scenario
     from simulator.request import Request
     from simulator.schedulers import Scheduler
 
@@ -79,6 +81,26 @@ class LiveEngine:
             else:
                 return
 
+    def reject(self, request: Request, reason: str) -> None:
+        """Note a request that can never run."""
+        self.rejections.append((request.id, reason))
+
+    def result(self, scenario: Scenario, num_blocks: int) -> Result:
+        """What the requests saw, in the form of a simulation's outcome."""
+        scheduler = self._scheduler
+        return Result(
+            records=Records.merged([self.recorder.records()]),
+            rejections=tuple(self.rejections),
+            slo=scenario.slo,
+            warmup_s=scenario.warmup_s,
+            num_blocks=num_blocks,
+            preemptions=scheduler.num_preemptions,
+            recomputed_tokens=scheduler.recomputed_tokens,
+            stages=(),
+            extrapolated_share=0.0,
+            notes=(),
+        )
+
     def _now(self) -> float:
         """Seconds since the run began."""
         return self._clock() - self._started
@@ -86,7 +108,7 @@ class LiveEngine:
     def _submit(self, request: Request) -> None:
         reason = self._scheduler.add(request)
         if reason is not None:
-            self.rejections.append((request.id, reason))
+            self.reject(request, reason)
 
     def _run(self, batch: Batch, began: float) -> None:
         """One iteration: pages, inputs, kernels, and the sampled tokens back on the host."""

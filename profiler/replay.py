@@ -19,22 +19,22 @@ from profiler.replay_report import Measured, Mode, ReplayReport
 from profiler.timing import CpuClock, clock_for
 from profiler.watch import HostTimed, ShapeSampler
 from simulator.batch import BatchShape
-from simulator.errors import ConfigError
+from simulator.errors import ConfigError, InfeasibleError
 from simulator.latency import build_latency
 from simulator.load import load_model
-from simulator.metrics import Result
-from simulator.record import Records
-from simulator.run import blocks_per_replica, build_scheduler, requests_of, simulate
+from simulator.run import blocks_per_replica, build_scheduler, simulate, within_limit
 from simulator.workload import build_workload
 
 if TYPE_CHECKING:
     from profiler.kernels.attention import AttentionBackend, Run
     from profiler.model import StepInputs, Transformer
     from simulator.config import Scenario
+    from simulator.metrics import Result
 
 Progress = Callable[[str], None]
 
-_KERNEL_ENGINE = "ideal"
+# Predicted and measured alike: no engine's host time, no slower attention path, every token computed.
+_KERNELS_ALONE = {"engine": "ideal", "memory.prefix_caching": False}
 _HOST_SHAPES = 12
 
 
@@ -77,8 +77,7 @@ class _Replay:
         self.job = job
         self.device = device
         self.progress = progress
-        # Kernels alone are predicted and measured: no engine's host time, no slower attention path.
-        self.scenario = job.scenario.with_({"engine": _KERNEL_ENGINE})
+        self.scenario = job.scenario.with_(_KERNELS_ALONE)
         self.spec = spec = load_model(self.scenario.model)
         self.dtype = job.dtype or (spec.dtype if device.is_cuda else "fp32")
         self.page_size = self.scenario.memory.block_size_tokens
@@ -120,29 +119,23 @@ class _Replay:
         graphs = PiecewiseGraphs(model)
         if self.device.is_cuda:
             graphs.prepare(self.scenario.scheduler.token_budget)
-        workload = build_workload(self.scenario.workload, self.job.seed)
+        scenario = self.scenario
+        if self.job.deadline_s is not None:
+            scenario = scenario.with_({"until_s": self.job.deadline_s})
+        workload = build_workload(scenario.workload, self.job.seed)
         self.progress(f"serving {len(workload)} requests in real time")
-        engine = LiveEngine(model, build_scheduler(self.scenario, num_pages), graphs.forward)
-        engine.serve(list(requests_of(workload)), self.job.deadline_s)
+        engine = LiveEngine(model, build_scheduler(scenario, num_pages), graphs.forward)
+        engine.serve(list(within_limit(workload, engine.reject)), scenario.until_s)
         predicted = HostTimed(self.latency, fixed_s, per_sequence_s)
         measured = [
             Measured(item.shape, predicted.stage_time_s(item.shape, 0), item.total_s)
             for item in engine.iterations
         ]
-        simulated = simulate(self.scenario, self.job.seed, workload=workload, latency=predicted)
-        served = Result(
-            records=Records.merged([engine.recorder.records()]),
-            rejections=tuple(engine.rejections),
-            slo=self.scenario.slo,
-            warmup_s=self.scenario.warmup_s,
-            num_blocks=num_pages,
-            preemptions=0,
-            recomputed_tokens=0,
-            stages=(),
-            extrapolated_share=0.0,
-            notes=(),
-        )
-        return self._report(measured, served, simulated, (fixed_s * 1e6, per_sequence_s * 1e6))
+        simulated = simulate(scenario, self.job.seed, workload=workload, latency=predicted)
+        for result in (live := engine.result(scenario, num_pages), simulated):
+            if not result.requests_completed:
+                raise InfeasibleError("no request finished before the end of the live run")
+        return self._report(measured, live, simulated, (fixed_s * 1e6, per_sequence_s * 1e6))
 
     def _model(self, num_pages: int) -> Transformer:
         from profiler.model import Transformer

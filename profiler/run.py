@@ -33,8 +33,8 @@ _ANCHOR_EVERY = 100
 _PREHEAT_S = {"cuda": 3.0, "cpu": 0.3}
 _MEMORY_SHARE = 0.6
 _PROTOCOL = {
-    "cuda": "CUDA graphs of n calls between events, 7 replays, median; weights and KV rotated; random order",
-    "cpu": "single calls, an untimed layer before each, 15 samples, median; weights and KV rotated; random order",
+    "cuda": "CUDA graphs of n calls between events, 7 replays, median; copies rotated; random order",
+    "cpu": "single calls, an untimed layer before each, 15 samples, median; copies rotated; random order",
 }
 Progress = Callable[[str], None]
 
