@@ -91,11 +91,11 @@ def replay_page(report: ReplayReport) -> Page:
     notes = list(report.notes)
     if report.live is not None and report.simulated is not None:
         tables.append(_live_table(report.live, report.simulated))
-    if report.host_us is not None:
-        fixed, per_sequence = report.host_us
+    if report.host is not None:
+        fixed, per_sequence, per_chunk = (significant(seconds * 1e6) for seconds in report.host)
         notes.append(
-            f"host time of the replay's own loop: {significant(fixed)} us an iteration and "
-            f"{significant(per_sequence)} us a sequence, measured before the run and added to predictions"
+            f"host time of the replay's own loop, measured before the run and added to predictions: "
+            f"{fixed} us an iteration, {per_sequence} us a sequence, {per_chunk} us a chunk"
         )
     return Page(
         f"Iteration time: error {errors['p50']:.1f} % at the median, {errors['p90']:.1f} % at P90 over "

@@ -17,8 +17,8 @@ from profiler.device import Device, open_device, require_torch
 from profiler.kernels.batch import page_table, spread_lengths
 from profiler.replay_report import Measured, Mode, ReplayReport
 from profiler.timing import CpuClock, clock_for
-from profiler.watch import HostTimed, ShapeSampler
-from simulator.batch import BatchShape
+from profiler.watch import HostCost, HostTimed, ShapeSampler
+from simulator.batch import BatchShape, Chunk
 from simulator.errors import ConfigError, InfeasibleError
 from simulator.latency import build_latency
 from simulator.load import load_model
@@ -35,7 +35,8 @@ Progress = Callable[[str], None]
 
 # Predicted and measured alike: no engine's host time, no slower attention path, every token computed.
 _KERNELS_ALONE = {"engine": "ideal", "memory.prefix_caching": False}
-_HOST_SHAPES = 12
+_HOST_DECODES = 16
+_HOST_KV_TOKENS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,7 @@ class _Replay:
         simulate(self.scenario, self.job.seed, latency=sampler)
         shapes = sampler.sample(self.job.sample)
         self.progress(f"simulated; {len(shapes)} iterations drawn, {self.backend.name} on {self.device.name}")
-        return self._sample(shapes) if self.job.mode == "sample" else self._live(shapes)
+        return self._sample(shapes) if self.job.mode == "sample" else self._live()
 
     def _sample(self, shapes: list[BatchShape]) -> ReplayReport:
         model = self._model(max(_pages_of(shape, self.page_size) for shape in shapes))
@@ -109,13 +110,13 @@ class _Replay:
             measured.append(Measured(shape, self._predicted_s(shape), timing.median_us * 1e-6))
         return self._report(measured)
 
-    def _live(self, shapes: list[BatchShape]) -> ReplayReport:
+    def _live(self) -> ReplayReport:
         from profiler.graphs import PiecewiseGraphs
         from profiler.live import LiveEngine
 
         num_pages = blocks_per_replica(self.scenario)
         model = self._model(num_pages)
-        fixed_s, per_sequence_s = host_time(model, shapes[:_HOST_SHAPES])
+        host = host_cost(model, self.scenario.scheduler.token_budget // 2)
         graphs = PiecewiseGraphs(model)
         if self.device.is_cuda:
             graphs.prepare(self.scenario.scheduler.token_budget)
@@ -126,7 +127,7 @@ class _Replay:
         self.progress(f"serving {len(workload)} requests in real time")
         engine = LiveEngine(model, build_scheduler(scenario, num_pages), graphs.forward)
         engine.serve(list(within_limit(workload, engine.reject)), scenario.until_s)
-        predicted = HostTimed(self.latency, fixed_s, per_sequence_s)
+        predicted = HostTimed(self.latency, host)
         measured = [
             Measured(item.shape, predicted.stage_time_s(item.shape, 0), item.total_s)
             for item in engine.iterations
@@ -135,7 +136,7 @@ class _Replay:
         for result in (live := engine.result(scenario, num_pages), simulated):
             if not result.requests_completed:
                 raise InfeasibleError("no request finished before the end of the live run")
-        return self._report(measured, live, simulated, (fixed_s * 1e6, per_sequence_s * 1e6))
+        return self._report(measured, live, simulated, host)
 
     def _model(self, num_pages: int) -> Transformer:
         from profiler.model import Transformer
@@ -150,7 +151,7 @@ class _Replay:
         measured: Sequence[Measured],
         live: Result | None = None,
         simulated: Result | None = None,
-        host_us: tuple[float, float] | None = None,
+        host: HostCost | None = None,
     ) -> ReplayReport:
         return ReplayReport(
             scenario=self.scenario.name or "",
@@ -161,7 +162,7 @@ class _Replay:
             notes=self.latency.notes,
             live=live,
             simulated=simulated,
-            host_us=host_us,
+            host=host,
         )
 
 
@@ -174,30 +175,35 @@ class ShapeSteps:
 
     def prepare(self, shape: BatchShape) -> tuple[StepInputs, Run]:
         """The inputs and the planned attention of an iteration of that shape."""
+        return self.planner(shape)()
+
+    def planner(self, shape: BatchShape) -> Callable[[], tuple[StepInputs, Run]]:
+        """What the host does for an iteration of that shape once it knows its sequences and pages."""
+        model = self._model
         q_lens, kv_lens = _lengths(shape)
         samples = np.arange(len(q_lens)) < shape.num_sampled
-        batch = self._model.batch(q_lens, kv_lens)
-        table = page_table(batch.pages, self._model.num_pages, self._rng)
-        inputs = self._model.inputs(batch, table, samples)
-        return inputs, self._model.plan(inputs)
+        batch = model.batch(q_lens, kv_lens)
+        table = page_table(batch.pages, model.num_pages, self._rng)
+
+        def plan() -> tuple[StepInputs, Run]:
+            inputs = model.inputs(batch, table, samples)
+            return inputs, model.plan(inputs)
+
+        return plan
 
 
-def host_time(model: Transformer, shapes: Sequence[BatchShape]) -> tuple[float, float]:
-    """Seconds that a replay's host takes for an iteration: fixed and per sequence, by least squares.
+def host_cost(model: Transformer, chunk_tokens: int) -> HostCost:
+    """What the host of a replay does before it launches an iteration, measured behind forward passes."""
+    one = _host_s(model, BatchShape.of(decode_kv=(_HOST_KV_TOKENS,)))
+    many = _host_s(model, BatchShape.of(decode_kv=(_HOST_KV_TOKENS,) * _HOST_DECODES))
+    chunk = _host_s(model, BatchShape.of(chunks=(Chunk(chunk_tokens, chunk_tokens),), prompts_ended=1))
+    per_sequence = max(0.0, (many - one) / (_HOST_DECODES - 1))
+    return HostCost(max(0.0, one - per_sequence), per_sequence, max(0.0, chunk - one))
 
-    Measured on shapes of the simulation before the live run, each behind a forward pass, which also warms
-    every kernel up.
-    """
-    steps = ShapeSteps(model)
-    sequences, seconds = [], []
-    for shape in shapes:
-        clock = CpuClock(between=partial(model.forward, *steps.prepare(shape)))
-        timing = clock.measure([partial(steps.prepare, shape)])
-        sequences.append(shape.num_decodes + len(shape.chunks))
-        seconds.append(timing.median_us * 1e-6)
-    columns = np.column_stack([np.ones(len(shapes)), sequences])
-    fixed_s, per_sequence_s = np.linalg.lstsq(columns, np.array(seconds), rcond=None)[0]
-    return max(0.0, float(fixed_s)), max(0.0, float(per_sequence_s))
+
+def _host_s(model: Transformer, shape: BatchShape) -> float:
+    plan = ShapeSteps(model).planner(shape)
+    return CpuClock(between=partial(model.forward, *plan())).measure([plan]).median_us * 1e-6
 
 
 def _lengths(shape: BatchShape) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -11,6 +11,7 @@ import numpy as np
 from simulator.batch import BatchShape
 
 if TYPE_CHECKING:
+    from profiler.watch import HostCost
     from simulator.metrics import Result
 
 COMPOSITIONS = ("decode", "prefill", "mixed")
@@ -50,8 +51,8 @@ class ReplayReport:
     notes: tuple[str, ...]
     live: Result | None = None
     simulated: Result | None = None
-    host_us: tuple[float, float] | None = None
-    """Host time of an iteration in a live run: fixed, and per sequence."""
+    host: HostCost | None = None
+    """Host time of an iteration in a live run."""
 
     @property
     def iteration_error_pct(self) -> dict[str, float]:
@@ -81,7 +82,8 @@ class ReplayReport:
         if self.live is not None and self.simulated is not None:
             data["live"] = _served(self.live)
             data["simulated"] = _served(self.simulated)
-            data["host_us"] = self.host_us
+        if self.host is not None:
+            data["host"] = self.host._asdict()
         return data
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -71,21 +71,30 @@ class ShapeSampler(PassedOn):
         return [drawn[i] for i in self._rng.permutation(len(drawn))]
 
 
+class HostCost(NamedTuple):
+    """Seconds of host work: for an iteration, for each sequence in it, and for each chunk on top."""
+
+    fixed_s: float
+    per_sequence_s: float
+    per_chunk_s: float
+
+    def seconds(self, shape: BatchShape) -> float:
+        """Host time of an iteration."""
+        chunks = len(shape.chunks)
+        return self.fixed_s + self.per_sequence_s * (shape.num_decodes + chunks) + self.per_chunk_s * chunks
+
+
 class HostTimed(PassedOn):
     """Adds the host time of this machine's own replay loop to every iteration."""
 
-    def __init__(self, latency: LatencyModel, fixed_s: float, per_sequence_s: float) -> None:
+    def __init__(self, latency: LatencyModel, host: HostCost) -> None:
         super().__init__(latency)
-        self._fixed_s = fixed_s
-        self._per_sequence_s = per_sequence_s
+        self._host = host
 
     def stage_time_s(self, shape: BatchShape, stage: int) -> float:
         """Device time, then host time."""
-        return super().stage_time_s(shape, stage) + self._host_s(shape)
+        return super().stage_time_s(shape, stage) + self._host.seconds(shape)
 
     def breakdown(self, shape: BatchShape, stage: int) -> dict[str, float]:
         """The model's parts and the host."""
-        return {**super().breakdown(shape, stage), "host": self._host_s(shape)}
-
-    def _host_s(self, shape: BatchShape) -> float:
-        return self._fixed_s + self._per_sequence_s * (shape.num_decodes + len(shape.chunks))
+        return {**super().breakdown(shape, stage), "host": self._host.seconds(shape)}

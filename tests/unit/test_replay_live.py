@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="replaying needs torch: pip install 
 from builders import PerToken, make_request, make_scheduler, serve
 
 from profiler.live import LiveEngine
-from profiler.watch import HostTimed, ShapeSampler
+from profiler.watch import HostCost, HostTimed, ShapeSampler
 from simulator.batch import BatchShape
 from simulator.latency.model import ConstantLatency
 from simulator.record import Records
@@ -148,7 +148,8 @@ def test_late_iterations_are_drawn_as_often_as_early_ones() -> None:
     assert 850 < mean < 1150
 
 
-def test_host_time_is_added_by_sequence() -> None:
-    latency = HostTimed(ConstantLatency(seconds=1.0), 0.1, 0.01)
-    assert latency.stage_time_s(MIXED, 0) == pytest.approx(1.12)
-    assert sum(latency.breakdown(MIXED, 0).values()) == pytest.approx(1.12)
+def test_host_time_is_added_by_sequence_and_chunk() -> None:
+    latency = HostTimed(ConstantLatency(seconds=1.0), HostCost(0.1, 0.01, 0.001))
+    assert latency.stage_time_s(MIXED, 0) == pytest.approx(1.121)
+    assert latency.stage_time_s(DECODE, 0) == pytest.approx(1.12)
+    assert sum(latency.breakdown(MIXED, 0).values()) == pytest.approx(1.121)
