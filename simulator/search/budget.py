@@ -142,8 +142,8 @@ def find_budget(
     search = BudgetSearch(scenario, effort, tuple(rows), tuple(others))
     for _ in range(REFINEMENTS if refine else 0):
         best = search.best
-        finer = finer_budgets([row.token_budget for row in search.rows], best.token_budget)
-        if not finer or not best.capacity_rps:
+        finer = _finer(search)
+        if not finer:
             break
         effort.progress(
             f"best so far: {best.token_budget} with {best.capacity_rps:.3g} requests/s; {words(finer)}"
@@ -152,6 +152,16 @@ def find_budget(
         search = replace(search, rows=tuple(sorted(rows, key=lambda row: row.token_budget)))
     _require_one_that_holds(search)
     return search
+
+
+def _finer(search: BudgetSearch) -> list[int]:
+    """Budgets beside the best one, but none between it and a neighbour that is as good to what is resolved."""
+    best = search.best
+    if not best.capacity_rps:
+        return []
+    enough = (1 - search.effort.tolerance) * best.capacity_rps
+    as_good = [row.token_budget for row in search.rows if row.capacity_rps >= enough]
+    return finer_budgets([row.token_budget for row in search.rows], best.token_budget, as_good)
 
 
 def words(budgets: Sequence[int]) -> str:

@@ -32,12 +32,16 @@ def coarse_budgets(max_model_len: int, longest_prompt: int) -> list[int]:
     return budgets or [top]
 
 
-def finer_budgets(tried: Iterable[int], best: int) -> list[int]:
-    """Untried multiples of the tile halfway (on a log scale) between the best budget and its neighbours."""
+def finer_budgets(tried: Iterable[int], best: int, as_good: Iterable[int] = ()) -> list[int]:
+    """Untried multiples of the tile halfway (on a log scale) between the best budget and its neighbours.
+
+    A neighbour that is as good as the best one needs nothing finer between them.
+    """
     budgets = sorted(tried)
     place = budgets.index(best)
     neighbours = budgets[max(0, place - 1) : place] + budgets[place + 1 : place + 2]
-    middles = {TILE * round(sqrt(best * neighbour) / TILE) for neighbour in neighbours}
+    resolved = set(neighbours) - set(as_good)
+    middles = {TILE * round(sqrt(best * neighbour) / TILE) for neighbour in resolved}
     return sorted(middles - set(budgets) - {0})
 
 

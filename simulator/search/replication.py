@@ -20,6 +20,7 @@ ROUGH_TOLERANCE = 0.05
 FLOOR_SHARE = 1 / 256  # of the throughput of a saturated run: at this load requests hardly ever meet
 CEILING_SHARE = 2.0  # no stable run goes beyond; a saturated run ends with a drain, so it reads too low
 FIRST_GUESS_SHARE = 0.8
+UNAIMED_STEP = 0.5  # from that guess the capacity may be far; from a rough one it is two tolerances away
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +61,22 @@ def search_roughly(
     scenario: Scenario, seed: int, aim: Aim | None = None, run: RunTrial = run_trial
 ) -> tuple[Aim, SeedCapacity]:
     """A capacity from a part of the requests, aimed by a saturated run unless told; and the aim for more."""
-    sample = rough_scenario(scenario)
+    sample, first_step = rough_scenario(scenario), None
     if aim is None:
+        first_step = UNAIMED_STEP
         saturated = run(_all_at_once(sample), seed).value("throughput_rps") or 0.0
         aim = Aim(*(tidy_rate(s * saturated) for s in (FIRST_GUESS_SHARE, FLOOR_SHARE, CEILING_SHARE)))
-    found = search_seed(sample, seed, aim, ROUGH_TOLERANCE, run)
+    found = search_seed(sample, seed, aim, ROUGH_TOLERANCE, run, first_step)
     return Aim(found.holds_rps or aim.floor_rps, aim.floor_rps, aim.ceiling_rps), found
 
 
 def search_seed(
-    scenario: Scenario, seed: int, aim: Aim, tolerance: float, run: RunTrial = run_trial
+    scenario: Scenario,
+    seed: int,
+    aim: Aim,
+    tolerance: float,
+    run: RunTrial = run_trial,
+    first_step: float | None = None,
 ) -> SeedCapacity:
     """One replication's capacity, bracketed around the aim."""
     trials: dict[float, Trial] = {}
@@ -84,7 +91,7 @@ def search_seed(
         tolerance=tolerance,
         floor=aim.floor_rps,
         ceiling=aim.ceiling_rps,
-        first_step=2 * tolerance,
+        first_step=first_step or 2 * tolerance,
     )
     if low is None and high is not None:  # the nearest miss will be reported: measure it in full
         trials[high] = run(at_rate(scenario, high), seed)

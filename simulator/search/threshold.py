@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import sqrt
 from typing import NamedTuple
 
@@ -27,9 +27,9 @@ def find_threshold(
     tolerance: float,
     floor: float,
     ceiling: float,
-    first_step: float = 0.1,
+    first_step: float,
 ) -> Threshold:
-    """Bracket from `guess` with doubling steps, then bisect until the ends differ by `tolerance`, a share.
+    """Bracket from `guess` in growing steps, then bisect until the ends differ by `tolerance`, a share.
 
     `holds` should be true below some rate and false above it; rates outside [floor, ceiling] are never asked.
     """
@@ -41,22 +41,34 @@ def find_threshold(
     return _bisect(holds, bracket, tolerance)
 
 
-def _climb(holds: Callable[[float], bool], low: float, ceiling: float, step: float) -> Threshold:
-    while low < ceiling:
+def _climb(holds: Callable[[float], bool], low: float, ceiling: float, first_step: float) -> Threshold:
+    for step in _steps(first_step):
+        if low >= ceiling:
+            break
         rate = min(tidy_rate(low * (1 + step)), ceiling)
         if not holds(rate):
             return Threshold(low, rate)
-        low, step = rate, 2 * step
+        low = rate
     return Threshold(low, None)
 
 
-def _descend(holds: Callable[[float], bool], high: float, floor: float, step: float) -> Threshold:
-    while high > floor:
+def _descend(holds: Callable[[float], bool], high: float, floor: float, first_step: float) -> Threshold:
+    for step in _steps(first_step):
+        if high <= floor:
+            break
         rate = max(tidy_rate(high / (1 + step)), floor)
         if holds(rate):
             return Threshold(rate, high)
-        high, step = rate, 2 * step
+        high = rate
     return Threshold(None, high)
+
+
+def _steps(first: float) -> Iterator[float]:
+    """The first step twice, for a guess is seldom off by more; then twice as much each time."""
+    yield first
+    while True:
+        yield first
+        first *= 2
 
 
 def _bisect(holds: Callable[[float], bool], bracket: Threshold, tolerance: float) -> Threshold:

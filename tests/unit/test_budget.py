@@ -146,6 +146,7 @@ def test_finer_budgets_are_tiles_between_neighbours():
     assert finer_budgets([256, 512, 1024], 512) == [384, 768]
     assert finer_budgets([256, 512, 1024], 1024) == [768]
     assert finer_budgets([128, 256], 128) == []
+    assert finer_budgets([256, 512, 1024], 512, as_good=[512, 1024]) == [384]
     assert finer_budgets([500], 500) == []
 
 
