@@ -155,7 +155,7 @@ def find_budget(
 
 
 def _finer(search: BudgetSearch) -> list[int]:
-    """Budgets beside the best one, but none between it and a neighbour that is as good to what is resolved."""
+    """Budgets beside the best one, but none between it and a neighbour that is as good."""
     best = search.best
     if not best.capacity_rps:
         return []

@@ -37,10 +37,15 @@ def effort(runs: FakeRuns) -> Effort:
 
 
 def test_the_best_budget_of_a_grid_is_found_and_refined():
-    search = find_budget(make_scenario(), GRID, effort(FakeRuns(peak_at(640, sharpness=0.9))))
-    assert search.best.token_budget == 640
+    search = find_budget(make_scenario(), GRID, effort(FakeRuns(peak_at(768, sharpness=0.9))))
+    assert search.best.token_budget == 768
     assert [row.token_budget for row in search.rows] == sorted(row.token_budget for row in search.rows)
     assert set(GRID) < {row.token_budget for row in search.rows}
+
+
+def test_nothing_finer_is_tried_beside_a_neighbour_that_is_as_good():
+    flat = find_budget(make_scenario(), GRID, effort(FakeRuns(lambda scenario, seed: 5.0)))
+    assert [row.token_budget for row in flat.rows] == GRID
 
 
 def test_budgets_named_by_the_user_are_not_refined():
