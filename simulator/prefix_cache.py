@@ -24,7 +24,7 @@ class Block:
 
     __slots__ = ("content", "num_users", "size")
 
-    def __init__(self, content: int | None, num_users: int = 0, size: int = 1) -> None:
+    def __init__(self, content: int | None, num_users: int, size: int = 1) -> None:
         self.content = content
         self.num_users = num_users
         self.size = size
@@ -45,7 +45,7 @@ class PrefixCache(KVBlocks):
         self.queried_tokens = 0
         self.hit_tokens = 0
         self._cached: dict[int, Block] = {}
-        self._free = OrderedDict([(Block(None, size=num_blocks), None)])
+        self._free = OrderedDict([(Block(None, 0, num_blocks), None)])
         # The blocks with a content that a request holds: the first ones of its context, in order.
         self._held: dict[int, list[Block]] = {}
         self._own_ids = count(-1, -1)
@@ -72,26 +72,26 @@ class PrefixCache(KVBlocks):
     def take(self, blocks: int) -> None:
         """Take blocks out of the pool, those that have been free for longest; what they held is lost."""
         super().take(blocks)
+        free, cached = self._free, self._cached
         while blocks:
-            oldest = next(iter(self._free))
+            oldest = next(iter(free))
             if oldest.size > blocks:
                 oldest.size -= blocks
                 return
+            del free[oldest]
             blocks -= oldest.size
-            del self._free[oldest]
             if oldest.content is not None:
-                del self._cached[oldest.content]
+                del cached[oldest.content]
 
     def cache(self, request: Request, num_tokens: int) -> None:
         """Make the full blocks among a request's first tokens known, as far as they have an id."""
-        held = self._held[request.id]
-        for content in islice(request.block_ids, len(held), num_tokens // self.block_size):
-            block = Block(content, num_users=1)
-            former = self._cached.get(content)
-            if former is not None:
-                former.content = None
-            self._cached[content] = block
-            held.append(block)
+        held, cached = self._held[request.id], self._cached
+        contents = request.block_ids[len(held) : num_tokens // self.block_size]
+        for content in cached.keys() & contents:
+            cached[content].content = None
+        blocks = [Block(content, 1) for content in contents]
+        cached.update(zip(contents, blocks, strict=True))
+        held += blocks
 
     def cache_own(self, request: Request, num_tokens: int) -> None:
         """Likewise for a request that will come back: full blocks that have no id get one of their own."""
@@ -105,7 +105,7 @@ class PrefixCache(KVBlocks):
         held = self._held.pop(request.id)
         others = self.blocks_for(num_tokens) - len(held)
         if others:
-            self._free[Block(None, size=others)] = None
+            self._free[Block(None, 0, others)] = None
         freed = others
         for block in reversed(held):
             block.num_users -= 1
