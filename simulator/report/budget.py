@@ -88,8 +88,8 @@ def _others_words(search: BudgetSearch) -> str:
 
 def _ties_words(ties: tuple[int, ...], tried: list[int]) -> str:
     if len(ties) == 1:
-        return "No other budget tried comes within the noise of it."
-    return f"Budgets {runs_of(ties, tried)} are within the noise of each other: choose any."
+        return "Every other budget tried carries less, beyond the noise."
+    return f"Budgets {runs_of(ties, tried)} are within the noise of it."
 
 
 def _curve(search: BudgetSearch, rules: RulesOfThumb) -> Table:
@@ -103,7 +103,7 @@ def _curve(search: BudgetSearch, rules: RulesOfThumb) -> Table:
         "TBT max",
         "TTFT median",
         "KV blocks",
-        f"iteration beside {decodes} decodes",
+        f"iteration beside {decodes} decodes (ms)",
         "",
     )
     rows: list[list[Cell | str]] = [

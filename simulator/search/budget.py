@@ -54,6 +54,11 @@ class Candidate:
         return self.policy, self.token_budget
 
     @property
+    def is_rough(self) -> bool:
+        """Whether the capacity is known roughly at best."""
+        return self.capacity is None or self.capacity.is_rough
+
+    @property
     def capacity_rps(self) -> float:
         """Requests per second; zero where it does not fit or the SLO holds at no load."""
         return 0.0 if self.capacity is None else self.capacity.capacity_rps
@@ -70,8 +75,8 @@ class BudgetSearch:
 
     @property
     def best(self) -> Candidate:
-        """The budget with the largest capacity, the smaller of two equal ones."""
-        return max(self.rows, key=lambda row: row.capacity_rps)
+        """The budget with the largest capacity, the smaller of two equal ones; never a rough one."""
+        return max(self.rows, key=lambda row: (not row.is_rough, row.capacity_rps))
 
     @property
     def ties(self) -> tuple[int, ...]:
