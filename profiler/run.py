@@ -117,11 +117,11 @@ class ProfileReport:
 
 def profile(job: ProfileJob, progress: Progress = lambda line: None) -> ProfileReport:
     """Measure a job's grid into its table folder; raises a StallfreeError before anything is measured."""
+    require_torch()
     from profiler.bench import Bench
     from profiler.kernels.gate import gate_batches, pass_gate
     from profiler.kernels.registry import open_backend
 
-    require_torch()
     started = time.monotonic()
     blocks = job.blocks()
     _check_folder(job)
