@@ -11,9 +11,10 @@ from simulator.report.page import Page, Table, table
 
 if TYPE_CHECKING:
     from profiler.estimate import BlockEstimate
+    from profiler.job import ProfileJob
     from profiler.kernels.registry import BackendStatus
     from profiler.replay_report import ReplayReport
-    from profiler.run import ProfileJob, ProfileReport
+    from profiler.run import ProfileReport
     from simulator.metrics import Result
 
 _LIVE_ROWS = (

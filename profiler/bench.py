@@ -75,6 +75,11 @@ class Bench:
             "host": self._host,
         }
 
+    @property
+    def elementwise(self) -> str:
+        """How the elementwise operators run, in words."""
+        return "compiled by Inductor" if self._ops.compiled else "eager"
+
     def calls(self, point: KernelRow) -> list[Call]:
         """The calls that measure a point; they share buffers with those of the point before."""
         return self._makers[point.op](point)

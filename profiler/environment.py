@@ -25,8 +25,9 @@ _SMI_FIELDS = {
     "memory_clock_mhz": "clocks.mem",
     "power_w": "power.draw",
     "temperature_c": "temperature.gpu",
-    "throttle": "clocks_throttle_reasons.active",
+    "throttle": "clocks_event_reasons.active",
 }
+_OLD_NAMES = {"clocks_event_reasons": "clocks_throttle_reasons"}  # as drivers before 535 have it
 CONDITION_COLUMNS = ("time_s", "block", "points_done", "anchor_gemm_us", "anchor_copy_us", *_SMI_FIELDS)
 
 
@@ -68,8 +69,12 @@ def read_conditions(device: Device) -> dict[str, str]:
     """Clocks, power, temperature and throttle reasons of a GPU now; empty where nvidia-smi does not tell."""
     if not device.is_cuda:
         return {}
-    values = [value.strip() for value in _query(device, ",".join(_SMI_FIELDS.values())).split(",")]
-    return dict(zip(_SMI_FIELDS, values, strict=False)) if len(values) == len(_SMI_FIELDS) else {}
+    fields = ",".join(_SMI_FIELDS.values())
+    line = _query(device, fields)
+    for name, old in _OLD_NAMES.items():
+        line = line or _query(device, fields.replace(name, old))
+    values = [value.strip() for value in line.split(",")]
+    return dict(zip(_SMI_FIELDS, values, strict=True)) if len(values) == len(_SMI_FIELDS) else {}
 
 
 class ConditionsLog:

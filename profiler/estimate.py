@@ -20,7 +20,7 @@ from simulator.latency.roofline import RooflineKernels
 from simulator.load import load_cluster, load_gpu
 
 if TYPE_CHECKING:
-    from profiler.run import ProfileJob
+    from profiler.job import ProfileJob
 
 POINT_OVERHEAD_S = {"cuda": 0.05, "cpu": 0.001}
 """Making the inputs of a point and capturing its graph: between the 20 and 100 ms expected of a GPU."""

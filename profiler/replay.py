@@ -21,6 +21,7 @@ from profiler.watch import HostCost, HostTimed, ShapeSampler
 from simulator.batch import BatchShape, Chunk
 from simulator.errors import ConfigError, InfeasibleError
 from simulator.latency import build_latency
+from simulator.latency.kernels import AttentionHeads
 from simulator.load import load_model
 from simulator.run import blocks_per_replica, build_scheduler, simulate, within_limit
 from simulator.workload import build_workload
@@ -86,9 +87,8 @@ class _Replay:
         if not self.backend.paged:
             raise ConfigError(f"attention backend {self.backend.name!r}: replay needs a paged cache")
         self.backend.check(self.page_size)
-        heads = (spec.num_heads, spec.num_kv_heads, spec.head_dim)
-        window = spec.sliding_window or 0
-        pass_gate(self.backend, gate_batches(*heads, self.page_size, self.dtype, window))
+        heads = AttentionHeads(spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.sliding_window)
+        pass_gate(self.backend, gate_batches(heads, self.page_size, self.dtype))
         self.latency = build_latency(self.scenario)
 
     def run(self) -> ReplayReport:

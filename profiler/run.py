@@ -16,17 +16,18 @@ import numpy as np
 
 from profiler.device import Device, gpu_preset, open_device, require_torch
 from profiler.environment import ConditionsLog, driver_version, library_versions, machine_facts
-from profiler.grid import GRIDS, Block, model_grid
+from profiler.grid import Block
+from profiler.job import ProfileJob
 from profiler.rotation import num_copies, rotated_bytes
-from profiler.tables import META_FILE, OPS, KernelRow, RowKey, TableMeta, TableWriter, row_key
+from profiler.tables import META_FILE, KernelRow, RowKey, TableMeta, TableWriter, row_key
 from profiler.timing import CpuClock, Timing, clock_for
-from simulator.errors import ConfigError, suggest
+from simulator.errors import ConfigError
+from simulator.latency.kernels import AttentionHeads
 
 if TYPE_CHECKING:
     from profiler.bench import Bench
     from profiler.kernels.attention import AttentionBackend
     from profiler.timing import Clock
-    from simulator.hardware import ModelSpec
 
 COLLECTIVES = ("all_reduce", "send_recv")
 _ANCHOR_EVERY = 100
@@ -37,67 +38,6 @@ _PROTOCOL = {
     "cpu": "single calls, an untimed layer before each, 15 samples, median; copies rotated; random order",
 }
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProfileJob:
-    """What to measure, where, and how long at most."""
-
-    model: ModelSpec
-    out: Path
-    tensor_parallel: tuple[int, ...] = (1,)
-    device: str = "cuda"
-    gpu: str = ""
-    """Name of the GPU preset that the table is of; empty: found from the device's name."""
-    attention: str = "auto"
-    page_size: int = 16
-    dtype: str = ""
-    """Empty: the model's on a GPU, fp32 on a CPU."""
-    grid: str = ""
-    """full or small; empty: full on a GPU, small on a CPU."""
-    ops: tuple[str, ...] = ()
-    """Only these ops; empty: all."""
-    max_len: int | None = None
-    """Longest sequence; None: the model's."""
-    passes: int = 2
-    deadline_s: float | None = None
-    resume: bool = False
-
-    @property
-    def on_cuda(self) -> bool:
-        """Whether the device is named as a GPU; needs no torch."""
-        return self.device.startswith("cuda")
-
-    @property
-    def kind(self) -> str:
-        """cuda or cpu."""
-        return "cuda" if self.on_cuda else "cpu"
-
-    @property
-    def table_dtype(self) -> str:
-        """The dtype that is measured: CPUs without bf16 units would make nonsense of the model's."""
-        return self.dtype or (self.model.dtype if self.on_cuda else "fp32")
-
-    def blocks(self) -> list[Block]:
-        """The grid in order of priority; ConfigError for an unknown grid or a TP that does not divide."""
-        name = self.grid or ("full" if self.on_cuda else "small")
-        if name not in GRIDS:
-            raise ConfigError(f"--grid: unknown grid {name!r}{suggest(name, GRIDS)}")
-        blocks = model_grid(
-            self.model,
-            self.tensor_parallel,
-            GRIDS[name],
-            self.table_dtype,
-            longest=self.max_len or self.model.max_position_embeddings,
-            passes=self.passes,
-        )
-        if not self.ops:
-            return blocks
-        for op in self.ops:
-            if op not in OPS:
-                raise ConfigError(f"--ops: unknown operator {op!r}{suggest(op, OPS)}")
-        kept = (Block(block.name, tuple(p for p in block.points if p.op in self.ops)) for block in blocks)
-        return [block for block in kept if block.points]
 
 
 @dataclass(frozen=True)
@@ -119,7 +59,6 @@ def profile(job: ProfileJob, progress: Progress = lambda line: None) -> ProfileR
     """Measure a job's grid into its table folder; raises a StallfreeError before anything is measured."""
     require_torch()
     from profiler.bench import Bench
-    from profiler.kernels.gate import gate_batches, pass_gate
     from profiler.kernels.registry import open_backend
 
     started = time.monotonic()
@@ -128,15 +67,11 @@ def profile(job: ProfileJob, progress: Progress = lambda line: None) -> ProfileR
     device = open_device(job.device)
     backend = open_backend(job.attention, device)
     backend.check(job.page_size)
-    heads = next((point for block in blocks for point in block.points if point.op == "attention"), None)
-    errors: dict[str, float] = {}
-    if heads is not None:
-        page_size = backend.table_page_size(job.page_size)
-        shape = (heads.q_heads, heads.kv_heads, heads.head_dim)
-        errors = pass_gate(backend, gate_batches(*shape, page_size, job.table_dtype, heads.window))
-        progress(f"gate: {backend.name} agrees with float32, " + _percentages(errors))
+    errors = _pass_gates(job, backend, blocks)
+    if errors:
+        progress(f"gate: {backend.name} agrees with float32, worst case {max(errors.values()):.2%}")
     bench = Bench(job.model, device, backend, job.page_size, job.table_dtype)
-    with TableWriter(job.out, _meta(job, device, backend, errors)) as writer:
+    with TableWriter(job.out, _meta(job, device, backend, bench.elementwise, errors)) as writer:
         run = _Run(job, device, bench, writer, progress, started)
         run.measure(blocks)
     return replace(run.report, backend=backend.name, gate_errors=errors, seconds=time.monotonic() - started)
@@ -147,11 +82,23 @@ def _check_folder(job: ProfileJob) -> None:
         raise ConfigError(f"--out {job.out}: holds a table already; --resume goes on with it")
 
 
-def _percentages(errors: dict[str, float]) -> str:
-    return ", ".join(f"{name} {error:.2%}" for name, error in errors.items())
+def _pass_gates(job: ProfileJob, backend: AttentionBackend, blocks: list[Block]) -> dict[str, float]:
+    """The largest error of each kind of batch over all heads of the grid; GateError beyond the tolerance."""
+    from profiler.kernels.gate import gate_batches, pass_gate
+
+    points = (point for block in blocks for point in block.points if point.op == "attention")
+    shapes = {AttentionHeads(p.q_heads, p.kv_heads, p.head_dim, p.window or None) for p in points}
+    page_size = backend.table_page_size(job.page_size)
+    worst: dict[str, float] = {}
+    for heads in sorted(shapes, key=str):
+        for name, error in pass_gate(backend, gate_batches(heads, page_size, job.table_dtype)).items():
+            worst[name] = max(error, worst.get(name, 0.0))
+    return worst
 
 
-def _meta(job: ProfileJob, device: Device, backend: AttentionBackend, errors: dict[str, float]) -> TableMeta:
+def _meta(
+    job: ProfileJob, device: Device, backend: AttentionBackend, elementwise: str, errors: dict[str, float]
+) -> TableMeta:
     return TableMeta(
         device=job.gpu or (gpu_preset(device.name) if device.is_cuda else "cpu"),
         driver=driver_version(device),
@@ -161,7 +108,7 @@ def _meta(job: ProfileJob, device: Device, backend: AttentionBackend, errors: di
         kv_write="excluded",
         protocol=_PROTOCOL[job.kind],
         source="measured by stallfree profile",
-        notes=(f"attention: {backend.policy}", f"model shapes: {job.model.name}"),
+        notes=(f"attention: {backend.policy}", f"elementwise: {elementwise}"),
         environment={
             **machine_facts(device),
             "dtype": job.table_dtype,

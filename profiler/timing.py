@@ -1,9 +1,9 @@
 """The timing protocol, one for all operators: median and spread of samples taken as in a running model.
 
 On a GPU a sample is the replay of a CUDA graph of n calls between two events, divided by n, so that launches
-cost what they cost in a serving graph. On a CPU it is one call. Call i works on copy i of the weights or of the
-KV cache, as layer i of a model does, so that nothing is found in a cache that a model would not find there.
-Inputs that a layer has just produced stay hot, as in a model.
+cost what they cost in a serving graph. On a CPU it is one call. Call i works on copy i of the weights or of
+the KV cache, as layer i of a model does, so that nothing is found in a cache that a model would not find
+there. Inputs that a layer has just produced stay hot, as in a model.
 """
 
 from __future__ import annotations

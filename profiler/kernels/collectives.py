@@ -65,8 +65,8 @@ def _rank(rank: int, points: list[KernelRow], group: Group, address: str, queue:
 
     if group.cuda:
         torch.cuda.set_device(rank)
-    backend = "nccl" if group.cuda else "gloo"
-    dist.init_process_group(backend, init_method=address, world_size=group.world_size, rank=rank)
+    backend, own = ("nccl", {"device_id": torch.device("cuda", rank)}) if group.cuda else ("gloo", {})
+    dist.init_process_group(backend, init_method=address, world_size=group.world_size, rank=rank, **own)
     try:
         for point in points:
             timing = _time(point, rank, group)

@@ -7,6 +7,7 @@ as written. Shapes may change from call to call.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -79,6 +80,7 @@ def rope_table(length: int, head_dim: int, dtype: Any, device: Any) -> Any:
 class Elementwise:
     """The functions of this module as they run on one device."""
 
+    compiled: bool
     add_rmsnorm: Callable[..., Any]
     rmsnorm: Callable[..., Any]
     rope: Callable[..., Any]
@@ -89,8 +91,8 @@ class Elementwise:
 
     @classmethod
     def on(cls, device: Device) -> Elementwise:
-        """Compiled for a GPU (at their first call, seconds each), plain for a CPU."""
+        """Compiled for a GPU, at the first call; plain for a CPU, and where Triton is absent."""
         functions = (add_rmsnorm, rmsnorm, rope, silu_and_mul, gelu, write_kv, sample)
-        if not device.is_cuda:
-            return cls(*functions)
-        return cls(*(torch.compile(function, dynamic=True) for function in functions))
+        if not device.is_cuda or find_spec("triton") is None:
+            return cls(False, *functions)
+        return cls(True, *(torch.compile(function, dynamic=True) for function in functions))

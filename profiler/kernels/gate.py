@@ -15,6 +15,7 @@ from simulator.errors import StallfreeError
 
 if TYPE_CHECKING:
     from profiler.kernels.attention import AttentionBackend
+    from simulator.latency.kernels import AttentionHeads
 
 TOLERANCE = 1e-2
 _POISON = 1e3
@@ -40,12 +41,11 @@ class Inputs(NamedTuple):
     step: AttnStep
 
 
-def gate_batches(
-    q_heads: int, kv_heads: int, head_dim: int, page_size: int, dtype: str, window: int = 0
-) -> dict[str, AttnBatch]:
+def gate_batches(heads: AttentionHeads, page_size: int, dtype: str) -> dict[str, AttnBatch]:
     """The three batches that a backend must get right: chunk with prefix, decodes, and both in one call."""
+    shape = (heads.q_heads, heads.kv_heads, heads.head_dim)
     return {
-        name: AttnBatch(q_lens, kv_lens, q_heads, kv_heads, head_dim, page_size, dtype, window)
+        name: AttnBatch(q_lens, kv_lens, *shape, page_size, dtype, heads.window or 0)
         for name, (q_lens, kv_lens) in _CASES.items()
     }
 

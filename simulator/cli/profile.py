@@ -13,7 +13,7 @@ from simulator.cli.output import deliver, progress
 from simulator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from profiler.run import ProfileJob
+    from profiler.job import ProfileJob
     from simulator.report import Page
 
 Dtype = Literal["bf16", "fp16", "fp32"]
@@ -164,7 +164,7 @@ def replay(
 def _job(
     model: str | None, out: Path | None, device: str, attention: str, *, resume: bool, grid: GridOptions
 ) -> ProfileJob:
-    from profiler.run import ProfileJob
+    from profiler.job import ProfileJob
     from simulator.load import load_model
 
     if model is None:

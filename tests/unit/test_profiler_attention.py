@@ -16,6 +16,7 @@ from profiler.kernels.gate import GateError, gate_batches, pass_gate, random_inp
 from profiler.kernels.reference import reference_attention
 from profiler.kernels.registry import BACKENDS, list_backends, open_backend
 from simulator.errors import ConfigError
+from simulator.latency.kernels import AttentionHeads
 
 CPU = open_device("cpu")
 
@@ -54,7 +55,7 @@ def test_the_reference_is_the_formula(window: int) -> None:
 @pytest.mark.parametrize("window", [0, 64])
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_sdpa_passes_the_gate(heads: tuple[int, int, int], window: int, dtype: str) -> None:
-    errors = pass_gate(Sdpa(CPU), gate_batches(*heads, 16, dtype, window))
+    errors = pass_gate(Sdpa(CPU), gate_batches(AttentionHeads(*heads, window), 16, dtype))
     assert set(errors) == {"prefix chunk", "decode", "mixed"}
     assert max(errors.values()) < (5e-3 if dtype == "bf16" else 1e-5)
 
@@ -101,7 +102,7 @@ def test_no_gate_no_data(fault: str) -> None:
     backend = Broken(CPU)
     backend.fault = fault
     with pytest.raises(GateError, match="'broken' fails the correctness gate"):
-        pass_gate(backend, gate_batches(8, 2, 32, 16, "fp32"))
+        pass_gate(backend, gate_batches(AttentionHeads(8, 2, 32), 16, "fp32"))
 
 
 def test_every_backend_says_why_it_cannot_be_used() -> None:

@@ -9,7 +9,7 @@ import pytest
 from profiler.device import gpu_preset
 from profiler.estimate import dry_run
 from profiler.grid import FULL, OFF_GRID, SMALL, model_grid
-from profiler.run import ProfileJob
+from profiler.job import ProfileJob
 from profiler.tables import row_key
 from simulator.errors import ConfigError
 from simulator.load import load_gpu, load_model

@@ -19,6 +19,7 @@ from profiler.kernels.batch import AttnBatch
 from profiler.kernels.gate import gate_batches, pass_gate, relative_error
 from profiler.kernels.registry import BACKENDS
 from simulator.errors import ConfigError
+from simulator.latency.kernels import AttentionHeads
 
 HOPPER = replace(open_device("cpu"), capability=(9, 0))
 
@@ -327,7 +328,7 @@ CASES = [
 def test_each_library_gets_the_batch_that_is_meant(name, library, page_size, window, request) -> None:
     request.getfixturevalue(library)
     backend = BACKENDS[name](HOPPER)
-    batches = gate_batches(8, 2, 32, page_size, "fp32", window)
+    batches = gate_batches(AttentionHeads(8, 2, 32, window), page_size, "fp32")
     if name == "flashinfer_batch" and window:
         with pytest.raises(ConfigError, match="has no sliding window"):
             pass_gate(backend, batches)

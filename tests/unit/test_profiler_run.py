@@ -16,10 +16,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="profiling needs torch: pip install 'stallfree[profile]'")
 
 from profiler.device import open_device
+from profiler.job import ProfileJob
 from profiler.kernels.backends.sdpa import Sdpa
 from profiler.kernels.collectives import measure_collectives
 from profiler.kernels.gate import GateError
-from profiler.run import ProfileJob, profile
+from profiler.run import profile
 from profiler.tables import KernelRow, KernelTable, row_key
 from profiler.timing import CpuClock
 from simulator.errors import ConfigError
