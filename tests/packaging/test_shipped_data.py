@@ -23,7 +23,7 @@ SHIPPED = {
     "engines": "ideal sync-2024 sync-2024-ray vllm-v1",
     "scenarios": """
         default long-prompt paper-mistral-chat-relaxed paper-mistral-chat-strict pipeline-falcon
-        summarisation tiny-cpu
+        summarisation tiny-cpu vllm-rtxpro6000-llama31-8b
     """,
 }
 
