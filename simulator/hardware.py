@@ -199,7 +199,8 @@ class EngineSpec(Spec):
     host_per_seq_us: float = Field(ge=0)
     """Host time added by each sequence of the batch."""
     asynchronous: bool
-    """The host works while the device runs: the longer of the two counts, not their sum."""
+    """The host works while the device runs: the longer of the two counts, not their sum. In return an
+    iteration is decided when the one before it starts (see docs/schedulers.md)."""
     decode_bandwidth_scale: float = Field(default=1.0, gt=0, le=1)
     """Share of the measured decode-attention speed that the engine's own attention path reaches."""
     source: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from simpy import Environment
@@ -10,7 +11,7 @@ from simulator.cluster import feed, router_named
 from simulator.errors import InfeasibleError
 from simulator.kv import KVBlocks
 from simulator.latency import build_latency
-from simulator.load import load_gpu, load_model
+from simulator.load import load_engine, load_gpu, load_model
 from simulator.memory import kv_capacity
 from simulator.metrics import Result
 from simulator.prefix_cache import PrefixCache, engine_block_ids
@@ -111,19 +112,28 @@ def build_scheduler(scenario: Scenario, num_blocks: int) -> Scheduler:
     watermark = 0 if policy.reserves_worst_case else int(share * num_blocks)
     pool = PrefixCache if finds_prefixes(scenario) else KVBlocks
     kv = pool(num_blocks, memory.block_size_tokens, watermark)
-    limits = {
-        "token_budget": settings.token_budget,
-        "max_num_seqs": settings.max_num_seqs,
-        "max_model_len": settings.max_model_len or load_model(scenario.model).max_position_embeddings,
-    }
-    if not issubclass(policy, VLLMV1):
-        return policy(kv, **limits)
-    return policy(
+    build: Callable[..., Scheduler] = policy
+    if issubclass(policy, VLLMV1):
+        build = partial(
+            policy,
+            long_prefill_token_threshold=settings.long_prefill_token_threshold,
+            prompt_must_fit=settings.prompt_must_fit,
+        )
+    return build(
         kv,
-        **limits,
-        long_prefill_token_threshold=settings.long_prefill_token_threshold,
-        prompt_must_fit=settings.prompt_must_fit,
+        token_budget=settings.token_budget,
+        max_num_seqs=settings.max_num_seqs,
+        max_model_len=settings.max_model_len or load_model(scenario.model).max_position_embeddings,
+        decides_ahead=decides_ahead(scenario),
     )
+
+
+def decides_ahead(scenario: Scenario) -> bool:
+    """Whether an iteration is put together while the one before it runs, as asynchronous engines do.
+
+    In a pipeline there is no need: while one batch is being prepared others run, in vLLM too.
+    """
+    return scenario.parallel.pipeline == 1 and load_engine(scenario.engine).asynchronous
 
 
 def finds_prefixes(scenario: Scenario) -> bool:

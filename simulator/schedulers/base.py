@@ -54,7 +54,9 @@ class Scheduler(ABC):
     """Queues, admission, preemption and bookkeeping; a policy adds `_fill`, the order of the steps.
 
     `token_budget` is the most tokens of one iteration (vLLM: max_num_batched_tokens), `max_num_seqs` the most
-    admitted requests, `max_model_len` the most tokens of a request, prompt and answer.
+    admitted requests, `max_model_len` the most tokens of a request, prompt and answer. A scheduler that
+    `decides_ahead` belongs to an asynchronous engine, which puts an iteration together while the one before
+    it runs: it does not see yet who arrives in that time, and who finishes then keeps its place and memory.
     """
 
     name: ClassVar[str]
@@ -63,16 +65,28 @@ class Scheduler(ABC):
     default_watermark: ClassVar[float] = 0.01
     """Share of the KV blocks that admission leaves free unless a scenario says otherwise."""
 
-    def __init__(self, kv: KVBlocks, *, token_budget: int, max_num_seqs: int, max_model_len: int) -> None:
+    def __init__(
+        self,
+        kv: KVBlocks,
+        *,
+        token_budget: int,
+        max_num_seqs: int,
+        max_model_len: int,
+        decides_ahead: bool = False,
+    ) -> None:
         self.kv = kv
         self.token_budget = token_budget
         self.max_num_seqs = max_num_seqs
         self.max_model_len = max_model_len
+        self.decides_ahead = decides_ahead
         self.waiting: deque[Request] = deque()
         self.prefilling: list[Request] = []
         self.num_running = 0
         self.num_preemptions = 0
         self.recomputed_tokens = 0
+        # What the next decision does not know yet, where it is made ahead.
+        self._arrived: deque[Request] = deque() if decides_ahead else self.waiting
+        self._leaving: list[Request] = []
         self._num_sets = 0
         self._spare: list[DecodeSet] = []
         self.ready = self._empty_set()
@@ -94,7 +108,7 @@ class Scheduler(ABC):
         available = self.kv.num_blocks - self.kv.watermark
         if blocks > available:
             return f"{request.max_tokens + 1} tokens need {blocks} KV blocks of {available}"
-        self.waiting.append(request)
+        self._arrived.append(request)
         return None
 
     def schedule(self) -> Batch | None:
@@ -102,10 +116,13 @@ class Scheduler(ABC):
         preemptions = self.num_preemptions
         builder = BatchBuilder(self._iteration_tokens)
         self._fill(builder)
+        has_news = self.decides_ahead and bool(self._arrived or self._leaving)
+        if has_news:
+            self._catch_up()
         if builder.num_tokens:
             return self._seal(builder)
         # Where the last decode made way for itself, its blocks are free now and it can begin again.
-        return None if self.num_preemptions == preemptions else self.schedule()
+        return self.schedule() if has_news or self.num_preemptions > preemptions else None
 
     def complete(self, batch: Batch) -> list[Request]:
         """Account for an iteration that has ended; return the requests that finished with it."""
@@ -131,9 +148,10 @@ class Scheduler(ABC):
                 finished.append(request)
             else:
                 self.ready.join(request)
-        for request in finished:
-            self.num_running -= 1
-            self._release(request, request.num_computed)
+        if self.decides_ahead:
+            self._leaving += finished
+        else:
+            self._dismiss(finished)
         return finished
 
     # The steps.
@@ -180,6 +198,19 @@ class Scheduler(ABC):
             batch.add_prefill(request, tokens)
 
     # Bookkeeping.
+
+    def _catch_up(self) -> None:
+        """Take note of what has happened since the last decision."""
+        self.waiting.extend(self._arrived)
+        self._arrived.clear()
+        self._dismiss(self._leaving)
+        self._leaving.clear()
+
+    def _dismiss(self, finished: list[Request]) -> None:
+        """Give up the places and the memory of requests that have finished."""
+        for request in finished:
+            self.num_running -= 1
+            self._release(request, request.num_computed)
 
     def _run_decodes_under_pressure(self) -> None:
         """Give out the last blocks one by one, oldest request first; the youngest makes way (by recompute).

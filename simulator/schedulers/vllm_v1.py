@@ -42,11 +42,16 @@ class VLLMV1(Scheduler):
         token_budget: int,
         max_num_seqs: int,
         max_model_len: int,
+        decides_ahead: bool = False,
         long_prefill_token_threshold: int | None = None,
         prompt_must_fit: bool = True,
     ) -> None:
         super().__init__(
-            kv, token_budget=token_budget, max_num_seqs=max_num_seqs, max_model_len=max_model_len
+            kv,
+            token_budget=token_budget,
+            max_num_seqs=max_num_seqs,
+            max_model_len=max_model_len,
+            decides_ahead=decides_ahead,
         )
         self.longest_chunk = long_prefill_token_threshold or token_budget
         self.prompt_must_fit = prompt_must_fit

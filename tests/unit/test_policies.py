@@ -250,3 +250,31 @@ def test_the_shape_counts_what_the_kernels_see() -> None:
 def test_an_unknown_policy_is_named_with_its_neighbour() -> None:
     with pytest.raises(ConfigError, match=r"unknown policy 'stallfree' \(did you mean 'stall_free'\?\)"):
         policy_named("stallfree")
+
+
+@pytest.mark.parametrize("policy", ["stall_free", "prefill_first", "orca", "vllm_v1"])
+def test_deciding_ahead_sees_an_arrival_one_iteration_later(policy: str) -> None:
+    """Who arrives during iteration k is in k + 2, for k + 1 was decided when k started."""
+
+    def arrivals() -> dict[int, list[Request]]:
+        return {0: [make_request(0, prompt=4, output=3)], 1: [make_request(1, prompt=4, output=1)]}
+
+    assert "p1:4" in run(make_scheduler(policy), arrivals(), 2)[1]
+    log = run(make_scheduler(policy, decides_ahead=True), arrivals(), 3)
+    assert log[1] == "d0"
+    assert "p1:4" in log[2]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_deciding_ahead_leaves_a_finished_request_its_place_for_one_iteration(ahead: bool) -> None:
+    requests = [make_request(i, prompt=2, output=output) for i, output in enumerate([2, 5, 1])]
+    log = run(make_scheduler(max_num_seqs=2, decides_ahead=ahead), {0: requests}, 5)
+    assert log == ["p0:2 p1:2", "d0 d1", *(["d1", "d1 p2:2", "d1"] if ahead else ["d1 p2:2", "d1", "d1"])]
+
+
+def test_deciding_ahead_waits_for_nothing_when_nothing_runs() -> None:
+    scheduler = make_scheduler(budget=8, num_blocks=3, decides_ahead=True)
+    # The second needs the memory of the first.
+    requests = [make_request(0, prompt=8, output=1), make_request(1, prompt=8, output=1)]
+    assert run(scheduler, {0: requests}, 3) == ["p0:8", "p1:8", "-"]
+    assert scheduler.kv.used == scheduler.num_running == 0
