@@ -69,8 +69,17 @@ def _engine_table(summary: dict[str, Any]) -> Table:
         ["KV in use, mean and max", f"{percent(kv['mean_utilisation'])}, {percent(kv['max_utilisation'])}"],
         ["preemptions", count(summary["preemptions"])],
         ["tokens recomputed", count(summary["recomputed_tokens"])],
+        *_prefix_row(summary),
         ["stages busy", ", ".join(percent(stage["utilisation"]) for stage in stages)],
         ["bubbles", ", ".join(percent(stage["bubble_share"]) for stage in stages)],
         ["stability", str(summary["stability"] or "differs between runs")],
     ]
     return table(["engine", ""], rows)
+
+
+def _prefix_row(summary: dict[str, Any]) -> list[list[str]]:
+    """How much of the contexts a prefix cache held; nothing where there is no cache."""
+    use = summary.get("prefix_cache")
+    if not use or not use["queried_tokens"]:
+        return []
+    return [["prompt tokens found in the cache", percent(use["hit_tokens"] / use["queried_tokens"])]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 
 import pytest
 from search_fakes import make_document, make_scenario
@@ -181,6 +182,18 @@ def test_a_simulation_says_whether_the_slo_holds():
     assert answer(trial(0.01)).endswith("the SLO holds (P99 TBT <= 50 ms).")
     assert answer(trial(0.06)).endswith("the SLO is broken: P99 TBT 60.0 ms (bound 50 ms).")
     assert "broken in 1 of 2 runs" in answer(trial(0.01), trial(0.06, seed=1))
+
+
+def test_a_simulation_tells_what_its_prefix_cache_held():
+    def text(*uses: dict[str, int]) -> str:
+        single = trial(0.01)
+        document = {**single.document, **({"prefix_cache": uses[0]} if uses else {})}
+        runs = (Trial(single.scenario, 0, document, {}),)
+        return to_text(simulation_page(Variant("", single.scenario, runs), Effort(runs=1)))
+
+    held = text({"queried_tokens": 400, "hit_tokens": 50})
+    assert re.search(r"prompt tokens found in the cache +12\.5 %", held)
+    assert "found in the cache" not in text()
 
 
 def test_documents_are_averaged_leaf_by_leaf():
