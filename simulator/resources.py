@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simulator.errors import ConfigError, suggest
 
-KINDS = ("models", "gpus", "clusters", "engines", "scenarios", "kernels")
+KINDS = ("models", "gpus", "clusters", "engines", "scenarios", "kernels", "papers")
 
 
 def data_root() -> Path:

@@ -27,6 +27,7 @@ def build_app() -> App:
     from simulator.cli.compare import compare
     from simulator.cli.kernels import kernels
     from simulator.cli.profile import profile, replay
+    from simulator.cli.reproduce import reproduce
     from simulator.cli.simulate import simulate
     from simulator.cli.validate import calibrate, validate
 
@@ -42,6 +43,7 @@ def build_app() -> App:
         app.command(command)
     app.command(validate)
     app.command(calibrate)
+    app.command(reproduce)
     app.command(list_, name="list")
     app.command(kernels)
     app.command(profile)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 from contextlib import closing
 from functools import cache, lru_cache
@@ -27,6 +28,12 @@ BUSY_TIMEOUT_S = 60.0
 TABLE = "CREATE TABLE IF NOT EXISTS trials (key TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID"
 NOT_DECIDING = ("cli", "report", "reproduce", "search", "validate")
 """Packages of the simulator that only ask for trials or show them."""
+
+
+def default_path() -> Path:
+    """Where trials are kept unless told otherwise: the user's cache folder."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "stallfree" / "trials.sqlite"
 
 
 class TrialStore:

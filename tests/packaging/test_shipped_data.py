@@ -20,10 +20,12 @@ SHIPPED = {
     "clusters": """
         nvlink3_8gpu nvlink3_pairs_4gpu nvlink3_pairs_a40_8gpu nvlink4_8gpu pcie4_8gpu pcie5_8gpu
     """,
-    "engines": "ideal sync-2024 sync-2024-ray vllm-v1",
+    "engines": "ideal sarathi-2024 sarathi-2024-ray sync-2024 sync-2024-ray vllm-v1",
+    "papers": "sarathi-osdi24",
     "scenarios": """
         default long-prompt paper-mistral-chat-relaxed paper-mistral-chat-strict pipeline-falcon
-        summarisation tiny-cpu vllm-rtxpro6000-llama31-8b
+        sarathi-falcon sarathi-llama2 sarathi-mistral sarathi-yi summarisation tiny-cpu
+        vllm-rtxpro6000-llama31-8b
     """,
 }
 
