@@ -216,3 +216,16 @@ def test_the_scenario_sets_the_limits_and_the_watermark() -> None:
     assert describe(scheduler.schedule()) == "p0:64"
     assert build_scheduler(small(**{"memory.watermark": 0.05}), 200).kv.watermark == 10
     assert build_scheduler(small(**{"scheduler.policy": "stall_free"}), 200).kv.watermark == 2
+
+
+@pytest.mark.parametrize(
+    ("updates", "ahead"),
+    [
+        ({"engine": "vllm-v1"}, True),
+        ({"engine": "vllm-v1", "scheduler.policy": "stall_free"}, True),
+        ({"engine": "vllm-v1", "parallel.pipeline": 2}, False),
+        ({"engine": "ideal"}, False),
+    ],
+)
+def test_an_asynchronous_engine_decides_ahead_on_one_stage(updates: dict[str, Any], ahead: bool) -> None:
+    assert build_scheduler(small(**updates), 100).decides_ahead is ahead
