@@ -10,6 +10,7 @@ from simulator.report.documents import SCHEMA_VERSION
 from simulator.report.numbers import MISSING, milliseconds, percent, significant
 from simulator.report.page import Page, Table, table
 from simulator.report.words import METRIC_WORDS, STATISTIC_WORDS, deployment, policy
+from simulator.run import finds_prefixes
 from simulator.validate.compare import error_pct
 from simulator.validate.served import PHASES
 from simulator.validate.timeline import Timeline
@@ -152,6 +153,8 @@ def _notes(validation: Validation) -> tuple[str, ...]:
             f"measured from when the engine took a request out of its input queue, the mean TTFT is"
             f" {milliseconds(run.queued_ttft_s)} ms"
         )
+    if run.block_ids is None and finds_prefixes(validation.scenario):
+        notes.append("the run does not say which prompts share a prefix: none is taken to")
     if result.extrapolated_share:
         notes.append(
             f"{percent(result.extrapolated_share)} of the predictions lie outside the measured range"

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from simulator.errors import InputError
 from simulator.validate.document import Node
-from simulator.validate.recorded import RecordedRun, Rows, failure_notes, recorded_run
+from simulator.validate.recorded import CLOSED_LOOP, RecordedRun, Rows, failure_notes, recorded_run
 
 KIND = "GuideLLM"
+CLOSED_LOOPS = ("synchronous", "concurrent", "throughput")
 
 
 def is_guidellm(document: Node) -> bool:
@@ -34,7 +35,7 @@ def read_guidellm(document: Node, benchmark: int | None = None) -> RecordedRun:
         output_tokens=[request.tokens("output_tokens") for request in requests],
         first_token_s=[timing.number("first_token_iteration") for timing in timings],
         finished_s=[timing.number("last_token_iteration") for timing in timings],
-        notes=failure_notes(int(made.number("total") - made.number("successful"))),
+        notes=failure_notes(int(made.number("total") - made.number("successful"))) + _load_notes(chosen),
     )
     return recorded_run(document.path, KIND, rows, lambda row: requests[row].trail)
 
@@ -48,6 +49,10 @@ def _chosen(document: Node, benchmark: int | None) -> Node:
     if number > len(benchmarks):
         raise InputError(f"{document.path}: has no benchmark {number} (it holds {len(benchmarks)})")
     return benchmarks[number - 1]
+
+
+def _load_notes(benchmark: Node) -> list[str]:
+    return [CLOSED_LOOP] if benchmark.node("config").node("strategy").text("type_") in CLOSED_LOOPS else []
 
 
 def _strategy(benchmark: Node) -> str:

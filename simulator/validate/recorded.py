@@ -111,6 +111,10 @@ def failure_notes(failed: int) -> list[str]:
     return [f"failed requests are left out, with the load that they were ({failed})"] if failed else []
 
 
+CLOSED_LOOP = "requests were sent as others finished; the simulation sends them at the recorded times, however fast it is"
+"""A note on runs with a fixed number of requests in flight."""
+
+
 def event_notes(output_tokens: Sequence[int], gaps_s: Sequence[Sequence[float]]) -> list[str]:
     """A note where tokens came several to an event, so that TBT is not a gap between single tokens."""
     expected, found = sum(output_tokens) - len(output_tokens), sum(map(len, gaps_s))

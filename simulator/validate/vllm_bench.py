@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from simulator.errors import InputError
 from simulator.validate.document import Node
-from simulator.validate.recorded import RecordedRun, Rows, event_notes, failure_notes, recorded_run
+from simulator.validate.recorded import (
+    CLOSED_LOOP,
+    RecordedRun,
+    Rows,
+    event_notes,
+    failure_notes,
+    recorded_run,
+)
 
 KIND = "vllm bench serve"
 SUMMARY_KEYS = ("request_throughput", "total_input_tokens")
@@ -37,9 +44,13 @@ def read_vllm_bench(document: Node) -> RecordedRun:
             start + sum(events, first) for start, first, events in zip(arrival, ttft, gaps, strict=True)
         ],
         gaps_s=gaps,
-        notes=failure_notes(count - len(served)) + event_notes(output, gaps),
+        notes=failure_notes(count - len(served)) + event_notes(output, gaps) + _load_notes(document),
     )
     return recorded_run(document.path, KIND, rows, lambda row: f"request {served[row]}")
+
+
+def _load_notes(document: Node) -> list[str]:
+    return [CLOSED_LOOP] if "max_concurrency" in document else []
 
 
 def _entries(document: Node) -> tuple[Node, int]:

@@ -158,6 +158,16 @@ def test_validate_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         assert words in shown
 
 
+def test_unknown_prefixes_are_noted_where_they_matter(capsys: pytest.CaptureFixture[str]):
+    run = Path(__file__).resolve().parent.parent / "data" / "runs" / "aiperf.jsonl"
+    for policy, noted in (("vllm_v1", True), ("stall_free", False)):
+        assert (
+            main(["validate", str(run), "--set", f"scheduler.policy={policy}", "--set", "kernels=roofline"])
+            == 0
+        )
+        assert ("share a prefix" in capsys.readouterr().out) is noted
+
+
 @pytest.mark.parametrize("command", ["validate", "calibrate"])
 def test_bad_runs_exit_2_with_one_line(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "run.json"

@@ -63,6 +63,18 @@ def test_several_tokens_in_an_event_are_noted(tmp_path: Path):
     assert any("8 of 90 gaps" in note for note in read_run(written(tmp_path, json.dumps(result))).notes)
 
 
+def test_a_fixed_number_in_flight_is_noted(tmp_path: Path):
+    result, report = json.loads(VLLM.read_text()), json.loads(GUIDELLM.read_text())
+    result["max_concurrency"] = 4
+    report["benchmarks"][0]["config"]["strategy"] = {"type_": "concurrent", "streams": 4}
+    assert not any(
+        "as others finished" in note for note in read_run(VLLM).notes + read_run(GUIDELLM, 1).notes
+    )
+    for content, benchmark in ((result, None), (report, 1)):
+        run = read_run(written(tmp_path, json.dumps(content)), benchmark)
+        assert any("as others finished" in note for note in run.notes)
+
+
 # Tables.
 
 
