@@ -44,8 +44,8 @@ class Replay:
 def replay(run: RecordedRun, scenario: Scenario, latency: LatencyModel) -> Replay:
     """Simulate the requests of a run, at the times at which they came.
 
-    The scenario's own workload, warm-up, end and SLO play no part. Raises ConfigError for a scenario that cannot
-    serve what the run served.
+    The scenario's own workload, warm-up, end and SLO play no part. Raises ConfigError for a scenario that
+    cannot serve what the run served.
     """
     result = simulate(
         scenario.with_({"warmup_s": 0, "until_s": None, "slo": {}}), workload=run.workload(), latency=latency

@@ -111,7 +111,7 @@ def failure_notes(failed: int) -> list[str]:
     return [f"failed requests are left out, with the load that they were ({failed})"] if failed else []
 
 
-CLOSED_LOOP = "requests were sent as others finished; the simulation sends them at the recorded times, however fast it is"
+CLOSED_LOOP = "requests were sent as others finished; the simulation sends them at the recorded times"
 """A note on runs with a fixed number of requests in flight."""
 
 
