@@ -13,63 +13,55 @@ RatioFunction = Callable[[Array, Array, Array, Array], Array]
 """(chunk, prefix, decodes, mean KV length) -> measured time over the sum of its halves."""
 
 CHUNK_UNIT = 4  # grid of chunks: 4 x squares, near 512 tokens 90 apart, since kernels change their mind there
-PREFIX_UNIT = 64  # grid of prefixes: 64 (2^i - 1); decodes and KV lengths: powers of two
-PREFIX_OCTAVES = 14
-DECODE_OCTAVES = 12
-KV_OCTAVES = 21
+PREFIX_UNIT = 32  # steps of prefixes: from 32 (2^(i/2) - 1), half an octave each
+KV_UNIT = 16  # grid of KV lengths: 16 x powers of two; grid of decodes: powers of two
+OCTAVES = 13  # largest grid point: 8,192 decodes, 131,072 tokens of KV; beyond, the ratio stays as it is
+LARGEST = 2**OCTAVES - 1
 
-Plane = list[list[list[float]]]
-Position = tuple[int, float]
+Plane = list[list[float]]
 
 
 class MixedRatio:
-    """The ratio on a grid of the four sizes, linear between; a plane of equal chunks is computed at once."""
+    """The ratio: linear in the chunk, the decodes and the KV length, at the middle of the prefix's step."""
 
     def __init__(self, function: RatioFunction) -> None:
         self._planes = _Planes(function)
+        sizes = [max(1, size) for size in range(LARGEST + 1)]
+        powers = [size.bit_length() - 1 for size in sizes]
+        weights = [size / 2**power - 1 for size, power in zip(sizes, powers, strict=True)]
+        self._places = list(zip(powers, weights, strict=True))
 
     def at(self, chunk: int, prefix: int, decodes: int, kv_mean: int) -> float:
         """The interpolated ratio."""
         root = isqrt(chunk // CHUNK_UNIT)
-        weight = (chunk / CHUNK_UNIT - root * root) / (2 * root + 1)
-        place = (_octave(prefix // PREFIX_UNIT + 1), _octave(decodes), _octave(kv_mean))
-        low = _blend(self._planes[root], *place)
-        return low + (_blend(self._planes[root + 1], *place) - low) * weight
+        longer = (chunk - CHUNK_UNIT * root * root) / (CHUNK_UNIT * (2 * root + 1))
+        step = ((prefix // PREFIX_UNIT + 1) ** 2).bit_length() - 1
+        i, u = self._places[min(decodes, LARGEST)]
+        j, v = self._places[min(kv_mean // KV_UNIT, LARGEST)]
+        near, far = self._planes[root, step], self._planes[root + 1, step]
+        low, high = near[i], near[i + 1]
+        start = low[j] + (low[j + 1] - low[j]) * v
+        start += (high[j] + (high[j + 1] - high[j]) * v - start) * u
+        low, high = far[i], far[i + 1]
+        end = low[j] + (low[j + 1] - low[j]) * v
+        end += (high[j] + (high[j + 1] - high[j]) * v - end) * u
+        return start + (end - start) * longer
 
 
-class _Planes(dict[int, Plane]):
-    """The ratio over prefix x decodes x KV length, by the root of the chunk."""
+class _Planes(dict[tuple[int, int], Plane]):
+    """The ratio over decodes x KV length, by the root of the chunk and the step of the prefix."""
 
     def __init__(self, function: RatioFunction) -> None:
         super().__init__()
         self._function = function
 
-    def __missing__(self, root: int) -> Plane:
-        prefixes = PREFIX_UNIT * (2.0 ** np.arange(PREFIX_OCTAVES) - 1)
-        mesh = np.meshgrid(
-            np.array([max(1.0, CHUNK_UNIT * root**2)]),
-            prefixes,
-            2.0 ** np.arange(DECODE_OCTAVES),
-            2.0 ** np.arange(KV_OCTAVES),
-            indexing="ij",
-        )
-        ratios = self._function(*(sizes.ravel() for sizes in mesh)).reshape(mesh[0].shape)
-        plane: Plane = ratios[0].tolist()
-        self[root] = plane
+    def __missing__(self, key: tuple[int, int]) -> Plane:
+        root, step = key
+        powers = 2.0 ** np.arange(OCTAVES + 1)
+        decodes, kv = (size.ravel() for size in np.meshgrid(powers, KV_UNIT * powers, indexing="ij"))
+        chunk = np.full_like(decodes, max(1, CHUNK_UNIT * root**2))
+        middle = PREFIX_UNIT * (2 ** ((step + 0.5) / 2) - 1) if step else 0.0
+        prefix = np.full_like(decodes, round(middle))
+        plane: Plane = self._function(chunk, prefix, decodes, kv).reshape(len(powers), -1).tolist()
+        self[key] = plane
         return plane
-
-
-def _octave(size: int) -> Position:
-    """The power of two at or below a size, and how far the size is on its way to the next."""
-    power = size.bit_length() - 1
-    return power, size / (1 << power) - 1
-
-
-def _blend(plane: Plane, prefix: Position, decodes: Position, kv: Position) -> float:
-    """Trilinear interpolation."""
-    (i, u), (j, v), (k, w) = prefix, decodes, kv
-    near, far = plane[i], plane[i + 1]
-    a, b, c, d = near[j], near[j + 1], far[j], far[j + 1]
-    start = (a[k] + (a[k + 1] - a[k]) * w) * (1 - v) + (b[k] + (b[k + 1] - b[k]) * w) * v
-    end = (c[k] + (c[k + 1] - c[k]) * w) * (1 - v) + (d[k] + (d[k + 1] - d[k]) * w) * v
-    return start + (end - start) * u

@@ -219,14 +219,20 @@ def test_measured_mixes_replace_the_sum():
     chunk=st.integers(1, 8192),
     prefix=st.integers(0, 100_000),
     number=st.integers(1, 1000),
-    kv=st.integers(1, 131_072),
+    kv=st.integers(16, 131_072),
 )
 def test_the_mixed_grid_follows_a_smooth_ratio(chunk, prefix, number, kv):
     def ratio(chunk, prefix, number, kv):
-        return 0.7 + 0.1 * np.tanh((chunk - 417) / 400) + 0.1 * number / (number + kv / 50) + 1e-6 * prefix
+        switch = np.tanh((chunk - 417) / 400)
+        return 0.7 + 0.1 * switch + 0.1 * number / (number + kv / 50) + 0.1 * prefix / (prefix + 2000)
 
     exact = ratio(chunk, prefix, number, kv)
     assert MixedRatio(ratio).at(chunk, prefix, number, kv) == pytest.approx(exact, rel=0.02)
+
+
+def test_the_mixed_grid_ends_where_no_batch_goes():
+    mixed = MixedRatio(lambda chunk, prefix, number, kv: number / 8192 + 0 * kv)
+    assert mixed.at(100, 0, 8191, 100) == pytest.approx(mixed.at(100, 0, 50_000, 10_000_000))
 
 
 def test_the_kernels_of_one_token_on_one_of_two_ranks():
