@@ -6,7 +6,7 @@ from typing import Any
 
 from simulator.report.documents import SCHEMA_VERSION
 from simulator.report.page import Page, Table, table
-from simulator.report.validation import ERROR_WORDS, signed
+from simulator.report.validation import ERROR_WORDS, UNUSED, signed
 from simulator.report.words import deployment, policy
 from simulator.validate.calibrate import Calibration
 
@@ -68,7 +68,7 @@ def _document(calibration: Calibration) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "command": "calibrate",
         "run": {"name": run.name, "kind": run.kind, "requests": len(run)},
-        "scenario": calibration.scenario.model_dump(mode="json"),
+        "scenario": calibration.scenario.model_dump(mode="json", exclude=UNUSED),
         "engine": calibration.engine.model_dump(mode="json"),
         "fitted": {key: getattr(calibration.fitted_engine, key) for key in CONSTANTS},
         "split_s": calibration.split_s,

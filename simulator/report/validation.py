@@ -31,6 +31,8 @@ ERROR_WORDS = {
     "per_request_e2e": "E2E of a request, mean size",
 }
 TIMELINE_ROWS = 12
+UNUSED = {"workload", "warmup_s", "until_s", "slo"}
+"""Keys of a scenario that play no part where a run brings its own requests."""
 
 Pair = tuple[float | None, float | None]
 """A measured value and a simulated one."""
@@ -173,7 +175,7 @@ def _document(validation: Validation) -> dict[str, Any]:
             "requests": len(run),
             "queued_ttft_mean_s": run.queued_ttft_s,
         },
-        "scenario": validation.scenario.model_dump(mode="json"),
+        "scenario": validation.scenario.model_dump(mode="json", exclude=UNUSED),
         "errors_pct": validation.errors_pct,
         "metrics": {
             metric: {statistic: _pair(pair) for statistic, pair in statistics.items()}

@@ -139,6 +139,7 @@ def test_validate_as_json(scenario: Scenario, tmp_path: Path, capsys: pytest.Cap
     assert document["phases_mean_s"]["waiting"]["measured"] is not None
     assert document["timeline"]["running"]["measured"] == document["timeline"]["running"]["simulated"]
     assert document["split"]["step_time_factor"] == 1
+    assert "workload" not in document["scenario"]
     assert document["run"] == {
         "name": "run",
         "kind": "a table of requests",

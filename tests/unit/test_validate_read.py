@@ -97,6 +97,16 @@ def test_table_with_token_times(tmp_path: Path):
     assert read_run(written(tmp_path, f"{header}1,5,3,2 2.5 4\n")).served.metrics["tbt_s"]["max"] == 1.5
 
 
+def test_parquet_table(tmp_path: Path):
+    import pyarrow
+    from pyarrow import parquet
+
+    columns = {"arrival_s": [0.0], "prompt_tokens": [5], "output_tokens": [2], "token_s": [[1.0, 3.0]]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "run.parquet")
+    run = read_run(tmp_path / "run.parquet")
+    assert (run.served.ttft_s.tolist(), run.served.tpot_s.tolist()) == ([1], [2])
+
+
 def engine_row(arrival: float, queued: float, first: float, last: float) -> dict[str, float]:
     return {
         "arrival_time": arrival,
