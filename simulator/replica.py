@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from simpy import Environment, Event
 
-    from simulator.batch import Batch
+    from simulator.batch import Batch, BatchShape
     from simulator.latency.model import LatencyModel
     from simulator.record import Recorder
     from simulator.request import Request
@@ -49,8 +49,9 @@ class Replica:
         self.working_s = 0.0
         self._working_since_s = 0.0
         self._free_at_s = [0.0] * self.num_stages
-        self._in_flight: deque[tuple[float, Batch]] = deque()
+        self._in_flight: deque[tuple[float, float, Batch]] = deque()
         self._first_stage_busy = False
+        self.last_end_s = 0.0
 
     def submit(self, request: Request) -> str | None:
         """Hand a request over now; returns the reason if it can never run here."""
@@ -64,13 +65,12 @@ class Replica:
                 self.env.timeout(0.0).callbacks.append(self._launch_all)
         return reason
 
-    def stage_use(self) -> tuple[dict[str, float], ...]:
-        """Each stage's share of the time so far, and its idle share of the time when there was work here."""
-        now_s = self.env.now
-        working_s = self.working_s + (now_s - self._working_since_s if self.num_outstanding else 0.0)
+    def stage_use(self, until_s: float) -> tuple[dict[str, float], ...]:
+        """Each stage's share of the time up to `until_s`, and its idle share of that with work here."""
+        working_s = self.working_s + (until_s - self._working_since_s if self.num_outstanding else 0.0)
         return tuple(
             {
-                "utilisation": busy_s / (now_s or 1.0),
+                "utilisation": busy_s / (until_s or 1.0),
                 "bubble_share": max(0.0, working_s - busy_s) / (working_s or 1.0),
             }
             for busy_s in self.busy_s
@@ -80,31 +80,40 @@ class Replica:
         return len(self._in_flight) < self.num_stages and not self._first_stage_busy
 
     def _launch_all(self, _: Event | None = None) -> None:
-        """Launch batches for as long as there is work and room for it."""
-        while self._has_room() and (batch := self.scheduler.schedule()) is not None:
-            self._launch(batch)
+        """Launch batches for as long as there is work and room for it.
 
-    def _launch(self, batch: Batch) -> None:
-        """Send a batch through the stages; look again when it leaves the first of them and the last one."""
+        One that leaves a lone stage before anything else happens needs no event: it ends here and now, and
+        the clock catches up with whatever comes next.
+        """
         env = self.env
         now = env.now
-        for request, _ in batch.prefills:
-            if request.scheduled_s < 0.0:
-                request.scheduled_s = now
-        left_at = self._pass_stages(batch, now)
-        self._in_flight.append((now, batch))
-        env.timeout(left_at - now).callbacks.append(self._end)
+        while self._has_room() and (batch := self.scheduler.schedule()) is not None:
+            for request, _tokens in batch.prefills:
+                if request.scheduled_s < 0.0:
+                    request.scheduled_s = now
+            left_at = self._pass_stages(batch.shape, now)
+            if self.num_stages == 1 and left_at < env.peek():
+                self._account(now, left_at, batch)
+                now = left_at
+            else:
+                self._send(batch, now, left_at)
+
+    def _send(self, batch: Batch, now_s: float, left_at_s: float) -> None:
+        """Come back when a batch leaves the first of several stages, and when it leaves the last one."""
+        env = self.env
+        self._in_flight.append((now_s, left_at_s, batch))
+        env.timeout(left_at_s - env.now).callbacks.append(self._end)
         if self.num_stages > 1:
             self._first_stage_busy = True
-            env.timeout(self._free_at_s[0] - now).callbacks.append(self._leave_first_stage)
+            env.timeout(self._free_at_s[0] - env.now).callbacks.append(self._leave_first_stage)
 
     def _leave_first_stage(self, _: Event) -> None:
         self._first_stage_busy = False
         self._launch_all()
 
-    def _pass_stages(self, batch: Batch, now_s: float) -> float:
+    def _pass_stages(self, shape: BatchShape, now_s: float) -> float:
         """Occupy each stage in turn from the moment that it is free; returns when the last one is left."""
-        latency, shape, free_at, busy = self.latency, batch.shape, self._free_at_s, self.busy_s
+        latency, free_at, busy = self.latency, self._free_at_s, self.busy_s
         at = now_s
         for stage in range(self.num_stages):
             if stage:
@@ -119,18 +128,21 @@ class Replica:
 
     def _end(self, _: Event) -> None:
         """The oldest batch in flight leaves the last stage."""
-        now = self.env.now
-        start, batch = self._in_flight.popleft()
+        self._account(*self._in_flight.popleft())
+        self._launch_all()
+
+    def _account(self, start_s: float, end_s: float, batch: Batch) -> None:
+        """A batch has ended: record it, and whom it gave a first or a last token."""
         scheduler, recorder = self.scheduler, self.recorder
-        recorder.iteration(start, now, batch, scheduler.kv.used)
+        recorder.iteration(start_s, end_s, batch, scheduler.kv.used)
+        self.last_end_s = end_s
         finished = scheduler.complete(batch)
         for request in batch.ending:
             recorder.prefill_ended(request)
             if request.first_token_s < 0.0:
-                request.first_token_s = now
+                request.first_token_s = end_s
         for request in finished:
-            self._finish(request, now)
-        self._launch_all()
+            self._finish(request, end_s)
 
     def _finish(self, request: Request, now_s: float) -> None:
         request.finished_s = now_s

@@ -73,6 +73,7 @@ def simulate(
     if len(rejections) == len(workload):
         raise InfeasibleError(f"not one of {len(workload)} requests fits: request 0: {rejections[0][1]}")
     queries = latency.num_queries - queries
+    until_s = max(env.now, *(replica.last_end_s for replica in replicas))
     return Result(
         records=Records.merged([replica.recorder.records() for replica in replicas]),
         rejections=tuple(rejections),
@@ -81,7 +82,7 @@ def simulate(
         num_blocks=num_blocks,
         preemptions=sum(replica.scheduler.num_preemptions for replica in replicas),
         recomputed_tokens=sum(replica.scheduler.recomputed_tokens for replica in replicas),
-        stages=tuple(stage for replica in replicas for stage in replica.stage_use()),
+        stages=tuple(stage for replica in replicas for stage in replica.stage_use(until_s)),
         extrapolated_share=(latency.num_extrapolated - extrapolated) / max(queries, 1),
         notes=(*workload.notes, *unused_ids_note(scenario, workload), *latency.notes),
         prefix_cache=prefix_cache_use([replica.scheduler.kv for replica in replicas]),
@@ -93,6 +94,7 @@ def _advance(env: Environment, until_s: float | None) -> None:
     if until_s is None:
         env.run()
     else:
+        env.timeout(until_s)  # replicas do not run ahead of it
         while env.peek() < until_s:
             env.step()
 

@@ -102,6 +102,7 @@ def serve(
         )
     )
     env.run()
+    until_s = max(env.now, *(replica.last_end_s for replica in replicas))
     return Result(
         records=Records.merged([replica.recorder.records() for replica in replicas]),
         rejections=tuple(rejections),
@@ -110,7 +111,7 @@ def serve(
         num_blocks=schedulers[0].kv.num_blocks,
         preemptions=sum(s.num_preemptions for s in schedulers),
         recomputed_tokens=sum(s.recomputed_tokens for s in schedulers),
-        stages=tuple(stage for replica in replicas for stage in replica.stage_use()),
+        stages=tuple(stage for replica in replicas for stage in replica.stage_use(until_s)),
         extrapolated_share=0.0,
         notes=(),
     )
