@@ -9,8 +9,10 @@ from cyclopts import App
 
 from simulator.cli.options import OUTPUT_DEFAULTS, OutputOptions
 from simulator.cli.output import deliver
+from simulator.errors import ConfigError
 
 if TYPE_CHECKING:
+    from profiler.fit import FitReport
     from profiler.import_.report import ImportReport
     from simulator.report import Page
 
@@ -45,8 +47,52 @@ def aic(
     deliver(options, page)
 
 
+@kernels.command
+def fit(*tables: Path, out: Path, name: str | None = None, options: OutputOptions = OUTPUT_DEFAULTS) -> None:
+    """Fit tables of one GPU and print the held-out errors.
+
+    The artefact is a JSON file; use it with --set kernels=FILE.
+
+    Parameters
+    ----------
+    tables
+        Folders written by stallfree profile or stallfree kernels import; several must hold different ops.
+    out
+        File of the artefact, e.g. h100.json.
+    name
+        Its name; by default the file's.
+    """
+
+    def page() -> Page:
+        from profiler.fit import fit_table
+
+        if not tables:
+            raise ConfigError("nothing to fit: give at least one table")
+        return _fit_page(fit_table(tables, out, name))
+
+    deliver(options, page)
+
+
+@kernels.command
+def show(name: str, *, options: OutputOptions = OUTPUT_DEFAULTS) -> None:
+    """Show where an artefact comes from and what it holds.
+
+    Parameters
+    ----------
+    name
+        A shipped artefact (stallfree list kernels) or its file.
+    """
+
+    def page() -> Page:
+        from simulator.report.kernels import artefact_page
+
+        return artefact_page(name)
+
+    deliver(options, page)
+
+
 def _import_page(report: ImportReport) -> Page:
-    from simulator.report.documents import SCHEMA_VERSION
+    from simulator.report.documents import command_header
     from simulator.report.page import Page, table
 
     rows = [[op, f"{count:,}"] for op, count in report.rows.items()]
@@ -54,12 +100,39 @@ def _import_page(report: ImportReport) -> Page:
         answer=f"{report.out}: {sum(report.rows.values()):,} measurements of {report.device}.",
         tables=(table(("op", "rows"), rows),),
         notes=report.notes,
-        document={
-            "schema_version": SCHEMA_VERSION,
-            "command": "kernels import",
+        document=command_header("kernels import")
+        | {
             "out": str(report.out),
             "device": report.device,
             "rows": report.rows,
+            "notes": list(report.notes),
+        },
+    )
+
+
+def _fit_page(report: FitReport) -> Page:
+    from simulator.report.documents import command_header
+    from simulator.report.page import Page, table
+
+    rows = [
+        [family, split, f"{mape:.1f}", f"{bias:+.1f}"]
+        for family, splits in report.errors.items()
+        for split, (mape, bias) in splits.items()
+    ]
+    points = ", ".join(f"{count:,} {name}" for name, count in report.points.items())
+    return Page(
+        answer=f"{report.out}: {report.name}, fitted to {points}.",
+        tables=(table(("family", "held out", "mean absolute error (%)", "bias (%)"), rows),) if rows else (),
+        notes=report.notes,
+        document=command_header("kernels fit")
+        | {
+            "name": report.name,
+            "out": str(report.out),
+            "points": report.points,
+            "held_out_error_pct": {
+                family: {split: {"mape": mape, "bias": bias} for split, (mape, bias) in splits.items()}
+                for family, splits in report.errors.items()
+            },
             "notes": list(report.notes),
         },
     )

@@ -27,7 +27,7 @@ def build_latency(scenario: Scenario, engine: EngineSpec | None = None) -> Laten
     gpu = load_gpu(scenario.gpu)
     path = find_artefact(scenario.kernels, gpu)
     if path is not None:
-        artefact = _read(path)
+        artefact = read_artefact(path)
         if artefact.get("kind") == "batch_time":
             return _batch_time(parse(BatchTimeSpec, artefact, str(path)), scenario, gpu)
     return KernelLatency(
@@ -73,7 +73,8 @@ def _single_file(path: Path) -> Path:
     raise ConfigError(f"kernels: {path} must hold one fitted artefact, *.json (found {len(artefacts)})")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_artefact(path: Path) -> dict[str, Any]:
+    """The JSON object in an artefact's file; CalibrationError where there is none."""
     try:
         artefact = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable
-from typing import Any
 
+from simulator.latency.build import read_artefact
 from simulator.load import load_cluster, load_engine, load_gpu, load_model, load_scenario
-from simulator.report.documents import SCHEMA_VERSION
+from simulator.report.documents import command_header
 from simulator.report.numbers import significant
 from simulator.report.page import Page, Table, table
 from simulator.resources import config_path, list_configs
@@ -23,7 +22,7 @@ def all_kinds_page() -> Page:
     return Page(
         "Shipped (stallfree list KIND says more of each):",
         (table(("kind", "names"), rows, left=True),),
-        document={"schema_version": SCHEMA_VERSION, "command": "list", **names},
+        document=command_header("list") | names,
     )
 
 
@@ -33,7 +32,7 @@ def kind_page(kind: str) -> Page:
     return Page(
         f"{len(rows)} {kind}.",
         (_table(rows),) if rows else (),
-        document={"schema_version": SCHEMA_VERSION, "command": "list", kind: rows},
+        document=command_header("list") | {kind: rows},
     )
 
 
@@ -99,8 +98,10 @@ def _scenario(name: str) -> Row:
 
 def _kernels(name: str) -> Row:
     path = config_path("kernels", name)
-    artefact: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return {"device": str(artefact.get("device") or artefact.get("gpu") or "-")}
+    if path.is_dir():
+        return {"gpu": "-", "kind": "folder"}
+    artefact = read_artefact(path)
+    return {"gpu": str(artefact.get("gpu", "-")), "kind": str(artefact.get("kind", "-"))}
 
 
 def _trace(name: str) -> Row:

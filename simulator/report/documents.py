@@ -17,13 +17,16 @@ SCHEMA_VERSION = 1
 
 def header(command: str, scenario: Scenario, effort: Effort) -> dict[str, Any]:
     """Schema version, command, seeds and the resolved scenario."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "command": command,
+    return command_header(command) | {
         "seed": effort.seed,
         "runs": effort.runs,
         "scenario": scenario.model_dump(mode="json"),
     }
+
+
+def command_header(command: str) -> dict[str, Any]:
+    """Schema version and command: all that a document without a scenario starts with."""
+    return {"schema_version": SCHEMA_VERSION, "command": command}
 
 
 def ends(interval: Interval | None) -> list[float] | None:

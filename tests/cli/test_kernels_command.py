@@ -1,0 +1,45 @@
+"""`stallfree kernels`: what it shows, and one line for what it cannot use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+
+def test_show_says_where_an_artefact_comes_from(stallfree):
+    outcome = stallfree("kernels", "show", "niyama-a100-llama3-8b")
+    assert outcome.code == 0
+    assert "Apache-2.0" in outcome.out
+    assert "Niyama" in outcome.out
+    answer = json.loads(stallfree("kernels", "show", "niyama-a100-llama3-8b", "--json").out)
+    assert answer["artefact"]["gpu"] == "a100_80gb_sxm"
+
+
+def test_show_takes_a_file(stallfree, tmp_path: Path):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"name": "mine", "held_out_error_pct": {"gemm": {"shapes": 4.25}}}))
+    outcome = stallfree("kernels", "show", str(path))
+    assert outcome.code == 0
+    assert outcome.out.startswith("mine (")
+    assert outcome.out.splitlines()[-1].split() == ["gemm", "shapes", "4.2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", "nosuch"], "unknown kernels 'nosuch'"),
+        (["show", "nosuch.json"], "cannot be read"),
+        (["fit", "--out", "x.json"], "at least one table"),
+        (["fit", "nosuch", "--out", "x.json"], "nosuch"),
+        (["fit", "nosuch"], "--out"),
+        (["import", "aic", "--device", "h1000", "--out", "x"], "unknown device 'h1000'"),
+        (["import", "nobody"], "nobody"),
+    ],
+)
+def test_errors(stallfree, arguments: list[str], said: str):
+    outcome = stallfree("kernels", *arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.count("\n") == 1
+    assert said in outcome.err
