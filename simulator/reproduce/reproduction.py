@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simulator.reproduce import ablation, budget, capacity, chunking, claims, pipeline, stalls
+from simulator.reproduce import ablation, budget, calibration, capacity, chunking, claims, pipeline, stalls
 from simulator.reproduce.experiments import Experiments, Group, Results, perform
 from simulator.reproduce.rows import Ledger, Row
 from simulator.search.fanout import fan_out
@@ -23,6 +23,7 @@ GROUPS: dict[str, Group] = {
     "stalls": stalls,
     "budget": budget,
     "claims": claims,
+    "calibration": calibration,
 }
 
 

@@ -57,10 +57,17 @@ class Ledger:
         self.rows: list[Row] = []
 
     def add(
-        self, id: str, ours: float | None, unit: str = "", note: str = "", holds: bool | None = None
+        self,
+        id: str,
+        ours: float | None,
+        unit: str = "",
+        note: str = "",
+        *,
+        holds: bool | None = None,
+        published: Published | None = None,
     ) -> None:
         """Note our number; `unit` is needed only where the paper has no entry under this id."""
-        published = self.paper.published(id) or Published(None, unit, "none", "")
+        published = published or self.paper.published(id) or Published(None, unit, "none", "")
         self.rows.append(Row(id, published, ours, note, holds))
 
     def under(self, prefix: str) -> Iterator[Row]:
