@@ -10,7 +10,7 @@ from simulator.config import Scenario
 from simulator.errors import CalibrationError, ConfigError
 from simulator.hardware import EngineSpec, GPUSpec
 from simulator.latency.batch_time import BatchTimeSpec, LinearBatchTime
-from simulator.latency.kernels import Kernels
+from simulator.latency.fitted import FittedKernels
 from simulator.latency.model import LatencyModel
 from simulator.latency.roofline import RooflineKernels
 from simulator.latency.stages import KernelLatency
@@ -32,18 +32,12 @@ def build_latency(scenario: Scenario, engine: EngineSpec | None = None) -> Laten
             return _batch_time(parse(BatchTimeSpec, artefact, str(path)), scenario, gpu)
     return KernelLatency(
         load_model(scenario.model),
-        RooflineKernels(gpu) if path is None else _fitted(path, gpu),
+        RooflineKernels(gpu) if path is None else FittedKernels.load(path, gpu),
         load_cluster(scenario.cluster or gpu.cluster),
         engine or load_engine(scenario.engine),
         tensor=scenario.parallel.tensor,
         pipeline=scenario.parallel.pipeline,
     )
-
-
-def _fitted(path: Path, gpu: GPUSpec) -> Kernels:
-    from simulator.latency.fitted import FittedKernels
-
-    return FittedKernels.load(path, gpu)
 
 
 def find_artefact(kernels: str, gpu: GPUSpec) -> Path | None:

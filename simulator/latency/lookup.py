@@ -12,8 +12,8 @@ import numpy as np
 
 from simulator.latency.kernels import Array
 
-TOKENS_PER_BLOCK = 64
-ROWS_PER_BLOCK = 16
+TOKENS_PER_BLOCK = 256
+ROWS_PER_BLOCK = 64
 SPARE_ROOTS = 16
 
 

@@ -29,7 +29,7 @@ class MixedRatio:
         sizes = [max(1, size) for size in range(LARGEST + 1)]
         powers = [size.bit_length() - 1 for size in sizes]
         weights = [size / 2**power - 1 for size, power in zip(sizes, powers, strict=True)]
-        self._places = list(zip(powers, weights, strict=True))
+        self._places: list[tuple[int, float]] = list(zip(powers, weights, strict=True))
 
     def at(self, chunk: int, prefix: int, decodes: int, kv_mean: int) -> float:
         """The interpolated ratio."""
@@ -40,10 +40,10 @@ class MixedRatio:
         j, v = self._places[min(kv_mean // KV_UNIT, LARGEST)]
         near, far = self._planes[root, step], self._planes[root + 1, step]
         low, high = near[i], near[i + 1]
-        start = low[j] + (low[j + 1] - low[j]) * v
+        start: float = low[j] + (low[j + 1] - low[j]) * v
         start += (high[j] + (high[j + 1] - high[j]) * v - start) * u
         low, high = far[i], far[i + 1]
-        end = low[j] + (low[j + 1] - low[j]) * v
+        end: float = low[j] + (low[j + 1] - low[j]) * v
         end += (high[j] + (high[j + 1] - high[j]) * v - end) * u
         return start + (end - start) * longer
 
