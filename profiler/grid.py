@@ -59,13 +59,13 @@ FULL = Axes(
 """A GPU's grid: minutes. Off-grid decode lengths and tile edges come on top, see `model_grid`."""
 
 SMALL = Axes(
-    chunk=(1, 16, 32, 64, 96, 128, 192, 256),
-    prefix=(0, 64, 128, 256, 512),
-    decodes=(1, 2, 4, 8, 16, 32),
-    kv=(16, 64, 128, 256, 512),
-    mixed_chunk=(16, 64, 128),
+    chunk=(1, 8, 16, 32, 48, 64, 96, 128, 192, 256),
+    prefix=(0, 32, 64, 128, 256, 512),
+    decodes=(1, 2, 3, 4, 6, 8, 12, 16, 24, 32),
+    kv=(16, 32, 64, 128, 256, 512),
+    mixed_chunk=(16, 32, 64, 128),
     mixed_prefix=(0, 128),
-    mixed_decodes=(2, 8, 16),
+    mixed_decodes=(2, 4, 8, 16),
     mixed_kv=(64, 256),
     tokens=(1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320),
     elementwise_tokens=(1, 4, 16, 32, 64, 128, 256, 320),
