@@ -102,10 +102,16 @@ def fit_table(path: str | Path | Sequence[str | Path], out: str | Path, name: st
     artefact, report = fit([KernelTable.read(item) for item in paths], name or target.stem)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(artefact, indent=1) + "\n", encoding="utf-8")
+        target.write_text(_format(artefact), encoding="utf-8")
     except OSError as error:
         raise InputError(f"{target}: cannot be written: {error.strerror}") from None
     return FitReport(report.name, target, report.points, report.errors, report.notes)
+
+
+def _format(artefact: dict[str, Any]) -> str:
+    """JSON with one line per entry of the artefact."""
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in artefact.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def fit(tables: Sequence[KernelTable], name: str) -> tuple[dict[str, Any], FitReport]:
