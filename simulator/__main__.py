@@ -1,0 +1,5 @@
+"""`python -m simulator` is `stallfree`."""
+
+from simulator.cli import main
+
+main()
