@@ -9,6 +9,8 @@ import json
 import os
 import re
 from collections.abc import Hashable, Sequence
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -201,6 +203,12 @@ _Loader.add_implicit_resolver(
 
 
 def _parse_yaml(text: str, where: str) -> Any:
+    # A search loads the same presets for every trial.
+    return deepcopy(_parsed_yaml(text, where))
+
+
+@lru_cache(maxsize=64)
+def _parsed_yaml(text: str, where: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
