@@ -48,17 +48,22 @@ def aic(
 
 
 @kernels.command
-def fit(*tables: Path, out: Path, name: str | None = None, options: OutputOptions = OUTPUT_DEFAULTS) -> None:
+def fit(
+    *tables: Path,
+    out: Path | None = None,
+    name: str | None = None,
+    options: OutputOptions = OUTPUT_DEFAULTS,
+) -> None:
     """Fit tables of one GPU and print the held-out errors.
 
-    The artefact is a JSON file; use it with --set kernels=FILE.
+    The artefact is a JSON file; use it with --set kernels=FILE, or with the folder that holds it alone.
 
     Parameters
     ----------
     tables
         Folders written by stallfree profile or stallfree kernels import; several must hold different ops.
     out
-        File of the artefact, e.g. h100.json.
+        File of the artefact, e.g. h100.json; by default in the first table's folder and called as it is.
     name
         Its name; by default the file's.
     """
@@ -68,7 +73,8 @@ def fit(*tables: Path, out: Path, name: str | None = None, options: OutputOption
 
         if not tables:
             raise ConfigError("nothing to fit: give at least one table")
-        return _fit_page(fit_table(tables, out, name))
+        folder = tables[0]
+        return _fit_page(fit_table(tables, out or folder / f"{folder.resolve().name}.json", name))
 
     deliver(options, page)
 
