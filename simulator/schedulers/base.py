@@ -207,14 +207,18 @@ class Scheduler(ABC):
 
         With `whole` a prompt is not cut: it enters if all of it fits the budget.
         """
-        while self.waiting and self.num_running < self.max_num_seqs:
-            request = self.waiting[0]
-            tokens = batch.room_for(request.behind)
-            blocks = self._blocks_of(request, request.behind)
-            if not tokens or (whole and tokens < request.behind) or not self.kv.can_admit(blocks):
+        waiting, kv = self.waiting, self.kv
+        while waiting and self.num_running < self.max_num_seqs:
+            request = waiting[0]
+            behind = request.behind
+            tokens = batch.room_for(behind)
+            if not tokens or (whole and tokens < behind):
                 return
-            self.waiting.popleft()
-            self.kv.take(blocks)
+            blocks = self._blocks_of(request, behind)
+            if not kv.can_admit(blocks):
+                return
+            waiting.popleft()
+            kv.take(blocks)
             self.num_running += 1
             # A request that was preempted can be older than those whose prompt is under way.
             insort(self.prefilling, request, key=_ID)
