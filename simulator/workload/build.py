@@ -23,15 +23,16 @@ def build_workload(spec: WorkloadSpec, seed: int) -> Workload:
 
     A replayed trace gives its first `num_requests` rows in order. Where arrivals are drawn, its rows are too:
     shuffled by the seed, each used once before any is used again. Either way a trace shorter than
-    `num_requests` is gone through again, and a note says so. `max_total_tokens` is applied after that and
-    before arrivals are drawn. Two rates of one seed give the same requests in the same pattern.
+    `num_requests` is gone through again, and a note says so. `prompt_scale` and then `max_total_tokens` are
+    applied after that and before arrivals are drawn. Two rates of one seed give the same requests in the same
+    pattern.
     InputError for a bad trace, ConfigError for keys that do not fit it.
     """
     if spec.lengths is not None:
         requests = _drawn(spec.lengths, spec.num_requests or DEFAULT_REQUESTS, seed)
     else:
         requests = _picked(_recorded(spec), spec.num_requests, seed)
-    requests = _within_limit(requests, spec)
+    requests = _within_limit(_scaled(requests, spec.prompt_scale), spec)
     workload = Workload(
         arrival_s=np.zeros(len(requests)),
         prompt_tokens=requests.prompt_tokens,
@@ -86,6 +87,14 @@ def _picked(trace: Trace, num_requests: int | None, seed: int) -> Trace:
         picked = trace.take(np.concatenate(passes)[:count])
     repeated = f"the {size} requests of trace {trace.name} are repeated to make {count}"
     return picked.noted(repeated) if count > size else picked
+
+
+def _scaled(requests: Trace, scale: float) -> Trace:
+    """The requests with longer or shorter prompts; what prompts shared is then unknown."""
+    if scale == 1:
+        return requests
+    prompts = np.maximum(1, np.rint(scale * requests.prompt_tokens)).astype(np.int64)
+    return replace(requests, prompt_tokens=prompts, block_ids=None)
 
 
 def _within_limit(requests: Trace, spec: WorkloadSpec) -> Trace:
