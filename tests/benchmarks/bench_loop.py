@@ -20,9 +20,23 @@ from simulator.run import simulate
 from simulator.schedulers import POLICIES
 from simulator.workload import build_workload
 
+# Chat has prompts five times as long as its answers, so a large batch of decodes comes with a chunk or two in
+# nearly every iteration and a new request in every third; long answers to short prompts are mostly decodes.
+LONG_ANSWERS = [
+    "workload.trace=null",
+    "workload.lengths={prompt: {kind: lognormal, median: 400, sigma: 0.8},"
+    " output: {kind: lognormal, median: 1500, sigma: 0.6}}",
+    "scheduler.max_num_seqs=256",
+]
 CASES = {
-    "small batch": ["workload.rate_rps=4.2"],
-    "large batch": ["workload.rate_rps=12", "scheduler.max_num_seqs=144"],
+    "chat, about 20 decodes": ["workload.rate_rps=4.2"],
+    "chat, about 140 decodes": [
+        "workload.rate_rps=14",
+        "scheduler.max_num_seqs=160",
+        "scheduler.token_budget=1024",
+    ],
+    "long answers, about 20 decodes": [*LONG_ANSWERS, "workload.rate_rps=1.3"],
+    "long answers, about 140 decodes": [*LONG_ANSWERS, "workload.rate_rps=7"],
 }
 
 
@@ -59,7 +73,7 @@ def report(label: str, overrides: list[str], repeat: int) -> None:
     columns = result.records.iterations
     steps = float((columns["num_decodes"] + columns["num_chunks"]).sum())
     print(
-        f"{label:32} {result.batch['mean_num_decodes']:7.1f} decodes  "
+        f"{label:44} {result.batch['mean_num_decodes']:7.1f} decodes  "
         f"{result.iterations / seconds:9,.0f} iterations/CPU-s  {steps / seconds:12,.0f} sequence-steps/CPU-s"
     )
 
