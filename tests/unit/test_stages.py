@@ -11,14 +11,19 @@ from hypothesis import strategies as st
 
 from simulator.batch import BatchShape, Chunk
 from simulator.hardware import EngineSpec
+from simulator.latency.fitted import FittedKernels
 from simulator.latency.kernels import AttentionHeads, AttentionRange
 from simulator.latency.lookup import IntegerTable, SurfaceTable
 from simulator.latency.mixed import MixedRatio
 from simulator.latency.roofline import RooflineKernels
 from simulator.latency.stages import KernelLatency, merged
 from simulator.load import load_cluster, load_gpu, load_model
+from simulator.resources import config_path
 
 GPU = load_gpu("a100_80gb_sxm")
+HEADS = AttentionHeads(q_heads=32, kv_heads=8, head_dim=128)
+FITTED = FittedKernels.load(config_path("kernels", "a100_80gb_sxm"), GPU)
+FITTED_DECODE = SurfaceTable(lambda row, size: FITTED.decode_attention_s(row, np.maximum(size, 1), HEADS))
 NO_HOST = EngineSpec(name="none", host_fixed_us=0, host_per_seq_us=0, asynchronous=False)
 SYNC = EngineSpec(name="sync", host_fixed_us=3000, host_per_seq_us=50, asynchronous=False)
 ASYNC = EngineSpec(name="async", host_fixed_us=3000, host_per_seq_us=50, asynchronous=True)
@@ -106,12 +111,19 @@ def test_parts_sum_to_the_whole(engine, measured, shape, stage):
 @settings(max_examples=100, deadline=None)
 @given(rows=st.integers(1, 2000), length=st.integers(1, 131_072))
 def test_tables_are_near_the_kernels(rows, length):
-    heads = AttentionHeads(32, 8, 128)
     roofline = RooflineKernels(GPU)
     for kernel in (roofline.prefill_attention_s, roofline.decode_attention_s):
-        table = SurfaceTable(lambda row, size, kernel=kernel: kernel(row, np.maximum(size, 1), heads))
-        exact = kernel(np.array([float(rows)]), np.array([float(length)]), heads)[0]
+        table = SurfaceTable(lambda row, size, kernel=kernel: kernel(row, np.maximum(size, 1), HEADS))
+        exact = kernel(np.array([float(rows)]), np.array([float(length)]), HEADS)[0]
         assert table.at(rows, length) == pytest.approx(exact, rel=0.005)
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=st.integers(1, 1000), length=st.integers(16, 100_000))
+def test_tables_are_near_fitted_kernels(rows, length):
+    """A bend between two measured lengths costs a little more than the roofline's straight lines."""
+    exact = FITTED.decode_attention_s(np.array([float(rows)]), np.array([float(length)]), HEADS)[0]
+    assert FITTED_DECODE.at(rows, length) == pytest.approx(exact, rel=0.01)
 
 
 @given(rows=st.integers(1, 500), length=st.integers(1, 131_072))
