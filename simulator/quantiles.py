@@ -30,7 +30,8 @@ def summarise(
     order = np.argsort(values, kind="stable")
     values, counted = values[order], np.cumsum(weights[order])
     total = int(counted[-1])
-    mean = float(np.dot(values, weights[order]) / total)
+    # Not a dot product, whose last digits depend on how many threads BLAS has in this process.
+    mean = float((values * weights[order]).sum() / total)
     summary: dict[str, float | None] = {"mean": mean}
     for name, level in LEVELS.items():
         position = (total - 1) * level
