@@ -25,7 +25,7 @@ PREFIX_LATTICE = np.concatenate([[0.0], 64 * _OCTAVES[: 2 * 12 + 1]])
 DECODES_LATTICE = np.unique(
     np.concatenate([np.arange(1, 33), np.arange(36, 65, 4), np.arange(72, 257, 8), 256 * _OCTAVES[:9]])
 )
-KV_LATTICE = 2.0 ** np.arange(19)  # public tables hold powers of two, and trees guess badly between them
+KV_LATTICE = 2.0 ** np.arange(19.0)  # public tables hold powers of two, and trees guess badly between them
 
 
 class FittedAttention:
