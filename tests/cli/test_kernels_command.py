@@ -33,7 +33,6 @@ def test_show_takes_a_file(stallfree, tmp_path: Path):
         (["show", "nosuch.json"], "cannot be read"),
         (["fit", "--out", "x.json"], "at least one table"),
         (["fit", "nosuch", "--out", "x.json"], "nosuch"),
-        (["fit", "nosuch"], "--out"),
         (["import", "aic", "--device", "h1000", "--out", "x"], "unknown device 'h1000'"),
         (["import", "nobody"], "nobody"),
     ],
