@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from simulator.cli.options import RUN_DEFAULTS, AtLeastOne, Positive, RunOptions
+from simulator.cli.options import SEARCH_DEFAULTS, AtLeastOne, Positive, SearchOptions
 from simulator.cli.output import deliver
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def budget(
         tuple[AtLeastOne, ...], Parameter(consume_multiple=True, negative="", show_default=False)
     ] = (),
     decodes: AtLeastOne = 32,
-    options: RunOptions = RUN_DEFAULTS,
+    options: SearchOptions = SEARCH_DEFAULTS,
 ) -> None:
     """Find the best token budget, for a given load or for any.
 

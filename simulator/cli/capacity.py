@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulator.cli.options import RUN_DEFAULTS, RunOptions
+from simulator.cli.options import SEARCH_DEFAULTS, SearchOptions
 from simulator.cli.output import deliver
 
 if TYPE_CHECKING:
     from simulator.report import Page
 
 
-def capacity(scenario: str = "default", *, options: RunOptions = RUN_DEFAULTS) -> None:
+def capacity(scenario: str = "default", *, options: SearchOptions = SEARCH_DEFAULTS) -> None:
     """Find the largest arrival rate at which the SLO holds.
 
     The SLO must hold in a stable run; a median scheduling delay of at most 2 s is part of it unless the

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from simulator.cli.options import RUN_DEFAULTS, RunOptions
+from simulator.cli.options import SEARCH_DEFAULTS, SearchOptions
 from simulator.cli.output import deliver
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ Names = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
 
 
 def compare(
-    *scenarios: str, policy: Names = (), variant: Names = (), options: RunOptions = RUN_DEFAULTS
+    *scenarios: str, policy: Names = (), variant: Names = (), options: SearchOptions = SEARCH_DEFAULTS
 ) -> None:
     """Compare policies, scenarios or changes on the same requests.
 

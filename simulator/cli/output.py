@@ -20,16 +20,10 @@ if TYPE_CHECKING:
 def deliver(options: OutputOptions, work: Callable[[], Page]) -> None:
     """Do the work, print its page and write it to `--output`, a path that is tried before the work starts."""
     with _destination(options.output) as write:
-        page = work()
+        with options.surroundings():
+            page = work()
         _print(page, as_json=options.json)
         write(page)
-
-
-def progress(*, quiet: bool) -> Callable[[str], None]:
-    """A function that shows one line of progress on stderr, unless `quiet`."""
-    if quiet:
-        return lambda line: None
-    return lambda line: print(line, file=sys.stderr, flush=True)
 
 
 def _print(page: Page, *, as_json: bool) -> None:

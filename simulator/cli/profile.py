@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter, validators
 
 from simulator.cli.options import OUTPUT_DEFAULTS, OutputOptions
-from simulator.cli.output import deliver, progress
+from simulator.cli.output import deliver
 from simulator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def profile(
             raise ConfigError("--out: name a folder for the table")
         from profiler.run import profile as measure
 
-        return answers.profile_page(measure(job, progress(quiet=options.quiet)))
+        return answers.profile_page(measure(job, options.progress()))
 
     deliver(options, page)
 
@@ -156,7 +156,7 @@ def replay(
             seed=seed,
             deadline_s=_seconds("--deadline", deadline),
         )
-        return replay_page(run(job, progress(quiet=options.quiet)))
+        return replay_page(run(job, options.progress()))
 
     deliver(options, page)
 

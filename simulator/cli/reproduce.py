@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from simulator.cli.options import OUTPUT_DEFAULTS, AtLeastOne, OutputOptions
-from simulator.cli.output import deliver, progress
+from simulator.cli.options import WORK_DEFAULTS, WorkOptions
+from simulator.cli.output import deliver
 
 if TYPE_CHECKING:
     from simulator.report import Page
@@ -23,9 +23,7 @@ def reproduce(
     chat_trace: str | None = None,
     engine: str | None = None,
     plots: Path | None = None,
-    store: Path | None = None,
-    jobs: AtLeastOne | None = None,
-    options: OutputOptions = OUTPUT_DEFAULTS,
+    options: WorkOptions = WORK_DEFAULTS,
 ) -> None:
     """Rerun a paper's evaluation in simulation and print our numbers beside the published ones.
 
@@ -44,10 +42,6 @@ def reproduce(
         Engine preset for all deployments: ideal shows the result without any calibration.
     plots
         Folder for plots (SVG) of Figure 1's stall and of capacity over the SLO.
-    store
-        Where finished trials are kept; by default a file in the user's cache.
-    jobs
-        Processes to use, by default one per core; the answer does not depend on it.
     """
 
     def page() -> Page:
@@ -56,12 +50,10 @@ def reproduce(
         from simulator.reproduce.lab import Lab
         from simulator.reproduce.paper import load_paper
         from simulator.reproduce.reproduction import GROUPS, reproduce
-        from simulator.search.store import StoredRun, TrialStore, default_path
 
-        run = StoredRun(TrialStore(store or default_path()))
-        lab = Lab(load_paper(paper), run, chat_trace, engine)
+        lab = Lab(load_paper(paper), options.run(), chat_trace, engine)
         groups = [name for name in GROUPS if name in (only or GROUPS)]
-        reproduction = reproduce(lab, groups, jobs, progress(quiet=options.quiet))
+        reproduction = reproduce(lab, groups, options.jobs, options.progress())
         if plots is not None:
             write_plots(reproduction, plots)
         return reproduction_page(reproduction)

@@ -13,7 +13,7 @@ from simulator.search.fanout import fan_out
 
 if TYPE_CHECKING:
     from simulator.reproduce.lab import Lab
-    from simulator.search.effort import Progress
+    from simulator.search.progress import Progress
 
 GROUPS: dict[str, Group] = {
     "capacity": capacity,
@@ -47,9 +47,8 @@ def reproduce(lab: Lab, groups: Sequence[str], jobs: int | None, progress: Progr
         name = next(names)
         progress(f"{name} ({list(experiments).index(name) + 1} of {len(experiments)})")
 
-    outcomes = fan_out(
-        perform, [(lab, *experiment) for experiment in experiments.values()], jobs=jobs, on_done=done
-    )
+    calls = [(lab, *experiment) for experiment in experiments.values()]
+    outcomes = fan_out(perform, calls, jobs=jobs, on_done=done, progress=progress)
     results = dict(zip(experiments, outcomes, strict=True))
     ledger = Ledger(lab.paper)
     for group in groups:

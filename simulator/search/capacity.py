@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from simulator.errors import ConfigError, InfeasibleError
 from simulator.search.effort import Effort
-from simulator.search.fanout import fan_out
 from simulator.search.replication import (
     TRIAL_REQUESTS,
     Aim,
@@ -123,12 +122,14 @@ class CapacityTable(Generic[Key]):
         self.effort = effort
         self.aims: dict[Key, Aim] = {}
         self.found: dict[Key, Capacity] = {}
+        self._best_rps = 0.0
 
     def search(self, scenarios: Mapping[Key, Scenario], aim: Aim | None = None) -> None:
         """Find the capacity of each scenario, the rough searches starting at the aim if one is given."""
         effort = self.effort
         calls = [(scenario, effort.seed, aim, effort.run) for scenario in scenarios.values()]
-        rough = dict(zip(scenarios, fan_out(search_roughly, calls, jobs=effort.jobs), strict=True))
+        outcomes = effort.fan_out(search_roughly, calls, lambda outcome: self._tell(outcome[1]))
+        rough = dict(zip(scenarios, outcomes, strict=True))
         for key, scenario in scenarios.items():
             self.aims[key], found = rough[key]
             self.found[key] = Capacity(rough_scenario(scenario), (found,), is_rough=True)
@@ -148,9 +149,18 @@ class CapacityTable(Generic[Key]):
             for key, scenario in scenarios.items()
             for seed in effort.seeds
         ]
-        searched = iter(fan_out(search_seed, calls, jobs=effort.jobs))
+        searched = iter(effort.fan_out(search_seed, calls, self._tell))
         for key, scenario in scenarios.items():
             self.found[key] = Capacity(scenario, tuple(islice(searched, effort.runs)))
+
+    def _tell(self, found: SeedCapacity) -> None:
+        """Let the progress know of the best replication so far."""
+        if found.at_capacity is not None and found.holds_rps > self._best_rps:
+            self._best_rps = found.holds_rps
+            settings = found.at_capacity.scenario.scheduler
+            self.effort.progress.best(
+                f"{found.holds_rps:.3g} requests/s with {settings.policy}, budget {settings.token_budget}"
+            )
 
 
 def describe_miss(trial: Trial | None) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
+from simulator.search.fanout import fan_out
+from simulator.search.progress import SILENT, Progress
 from simulator.search.trials import RunTrial, run_trial
 
-Progress = Callable[[str], None]
-"""Takes one line on what a search does next."""
-
-
-def silent(line: str) -> None:
-    """Progress that nobody watches."""
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,7 @@ class Effort:
     """Width of the last bracket of a bisection, as a share of the rate (the paper's number)."""
     jobs: int | None = None
     """Processes; None: one per core."""
-    progress: Progress = silent
+    progress: Progress = SILENT
     run: RunTrial = run_trial
     """How a trial is run; tests put a formula in its place."""
 
@@ -34,3 +32,12 @@ class Effort:
     def seeds(self) -> range:
         """One seed a replication."""
         return range(self.seed, self.seed + self.runs)
+
+    def fan_out(
+        self,
+        function: Callable[..., Outcome],
+        calls: Sequence[tuple[Any, ...]],
+        on_done: Callable[[Outcome], None] | None = None,
+    ) -> list[Outcome]:
+        """`[function(*call) for call in calls]` on the processes, with progress; see `fanout.fan_out`."""
+        return fan_out(function, calls, jobs=self.jobs, on_done=on_done, progress=self.progress)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from threading import get_ident
 
 from simulator.config import Scenario
 from simulator.latency import LatencyModel, build_latency
@@ -27,8 +28,11 @@ def depends_on_seed(spec: WorkloadSpec, seed: int) -> bool:
 
 
 def latency_of(scenario: Scenario) -> LatencyModel:
-    """The latency model of a scenario, which depends on nothing but its hardware."""
-    return _latency(scenario.model_dump_json(include=HARDWARE))
+    """The latency model of a scenario, which depends on nothing but its hardware.
+
+    Each thread has its own, for a model counts its queries; Dask's workers may run several trials at a time.
+    """
+    return _latency(scenario.model_dump_json(include=HARDWARE), get_ident())
 
 
 @lru_cache(maxsize=32)
@@ -37,5 +41,5 @@ def _drawn(spec: str, seed: int) -> Workload:
 
 
 @lru_cache(maxsize=32)
-def _latency(hardware: str) -> LatencyModel:
+def _latency(hardware: str, thread: int) -> LatencyModel:
     return build_latency(Scenario.model_validate({**json.loads(hardware), "workload": NO_REQUESTS}))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from simulator.search.fanout import fan_out
 from simulator.search.inputs import depends_on_seed
 from simulator.search.stats import mean
 
@@ -50,5 +49,5 @@ def run_variants(variants: Sequence[tuple[str, Scenario]], effort: Effort) -> li
     if not any(depends_on_seed(scenario.workload, effort.seed) for _, scenario in variants):
         seeds = seeds[:1]
     calls = [(scenario, seed) for _, scenario in variants for seed in seeds]
-    trials = iter(fan_out(effort.run, calls, jobs=effort.jobs))
+    trials = iter(effort.fan_out(effort.run, calls))
     return [Variant(label, scenario, tuple(islice(trials, len(seeds)))) for label, scenario in variants]

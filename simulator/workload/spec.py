@@ -198,6 +198,10 @@ class WorkloadSpec(Spec):
         description="beyond max_total_tokens: turn away and count, leave out, or shrink both lengths",
     )
 
+    def traces(self) -> tuple[str, ...]:
+        """The traces that it names."""
+        return () if self.trace is None else (self.trace,)
+
     @model_validator(mode="after")
     def _one_source_of_lengths(self) -> Self:
         if self.trace is not None and self.lengths is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from search_fakes import make_document
 
+from simulator.cli.progress import Lines
 from simulator.config import Scenario
 from simulator.errors import ConfigError
 from simulator.report.plots import capacity_chart, stall_chart
@@ -19,6 +20,7 @@ from simulator.reproduce.paper import Paper, Published, load_paper
 from simulator.reproduce.reproduction import GROUPS, Reproduction, reproduce
 from simulator.reproduce.rows import Ledger, Row
 from simulator.reproduce.verdicts import verdicts
+from simulator.search.progress import SILENT
 from simulator.search.trials import Trial
 
 PAPER = "sarathi-osdi24"
@@ -37,7 +39,7 @@ def fake_run(scenario: Scenario, seed: int, *, only_verdict: bool = False) -> Tr
 @cache
 def whole() -> Reproduction:
     """Everything, on fake trials."""
-    return reproduce(Lab(load_paper(PAPER), fake_run), list(GROUPS), 1, lambda line: None)
+    return reproduce(Lab(load_paper(PAPER), fake_run), list(GROUPS), 1, SILENT)
 
 
 # The data file.
@@ -95,13 +97,13 @@ def test_every_published_number_gets_an_answer() -> None:
 
 def test_groups_only_report_their_own_rows() -> None:
     assert {row.group for row in whole().rows} == set(GROUPS)
-    part = reproduce(whole().lab, ["chunking"], 1, lambda line: None)
+    part = reproduce(whole().lab, ["chunking"], 1, SILENT)
     assert {row.group for row in part.rows} == {"chunking"}
 
 
 def test_progress_counts_the_experiments() -> None:
     lines: list[str] = []
-    reproduce(whole().lab, ["chunking"], 1, lines.append)
+    reproduce(whole().lab, ["chunking"], 1, Lines(lines.append))
     assert lines == ["chunking/overhead (1 of 2)", "chunking/saturation (2 of 2)"]
 
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import simulator
 from simulator.config import Scenario
 from simulator.errors import ConfigError
-from simulator.search.store import StoredRun, TrialStore, trial_key
+from simulator.search.code import code_hash
+from simulator.search.store import SCHEMA_VERSION, StoredRun, StoredTrial, TrialStore, trial_key
 from simulator.search.trials import Trial
 
 KV = {"num_blocks": 100}
@@ -29,17 +37,19 @@ def scenario(**changes: Any) -> Scenario:
 
 
 class Counted:
-    """A way to run trials that counts them; `stops` gives verdicts without a document."""
+    """A way to run trials that counts them; one that breaks its SLO may end early where it `stops`."""
 
-    def __init__(self, *, stops: bool = False) -> None:
+    def __init__(self, *, breaks: bool = False, stops: bool = False) -> None:
         self.calls = 0
+        self.breaks = breaks
         self.stops = stops
 
     def __call__(self, scenario: Scenario, seed: int, *, only_verdict: bool = False) -> Trial:
         self.calls += 1
         if self.stops and only_verdict:
             return Trial(scenario, seed, {}, {"p99_tbt_ms": None})
-        return Trial(scenario, seed, {"requests_completed": 5, "stability": "stable"}, {})
+        violations = {"p99_tbt_ms": 901.0} if self.breaks or self.stops else {}
+        return Trial(scenario, seed, {"requests_completed": 5, "stability": "stable"}, violations)
 
 
 def test_a_trial_is_run_once_and_kept_on_disk(tmp_path: Path) -> None:
@@ -52,15 +62,24 @@ def test_a_trial_is_run_once_and_kept_on_disk(tmp_path: Path) -> None:
     assert len(TrialStore(path)) == 1
 
 
-def test_a_verdict_does_not_stand_in_for_a_run_but_a_run_does_for_a_verdict(tmp_path: Path) -> None:
-    run = Counted(stops=True)
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("run", [Counted(), Counted(breaks=True), Counted(stops=True)])
+def test_the_store_answers_as_a_run_would(tmp_path: Path, run: Counted, first: bool) -> None:
+    """Whichever was asked for first: a verdict that came early has no document, a whole run always does."""
     stored = StoredRun(TrialStore(tmp_path / "trials.sqlite"), run)
-    assert not stored(scenario(), 0, only_verdict=True).holds
-    assert not stored(scenario(), 0, only_verdict=True).holds
-    assert run.calls == 1
-    assert stored(scenario(), 0).document
-    assert stored(scenario(), 0, only_verdict=True).document
-    assert run.calls == 2
+    for only_verdict in (first, not first) * 2:
+        assert stored(scenario(), 0, only_verdict=only_verdict) == run(
+            scenario(), 0, only_verdict=only_verdict
+        )
+
+
+def test_a_run_that_holds_its_slo_serves_as_verdict_and_whole(tmp_path: Path) -> None:
+    for first in (True, False):
+        run = Counted()
+        stored = StoredRun(TrialStore(tmp_path / f"{first}.sqlite"), run)
+        stored(scenario(), 0, only_verdict=first)
+        stored(scenario(), 0, only_verdict=not first)
+        assert run.calls == 1
 
 
 @pytest.mark.parametrize(
@@ -96,19 +115,84 @@ def test_the_content_of_a_preset_and_a_trace_decides_and_not_its_name(tmp_path: 
     assert len(set(keys)) == 3
 
 
-def test_two_processes_share_a_file(tmp_path: Path) -> None:
+def row(key: str, created: str = "2026-01-02T00:00:00+00:00") -> StoredTrial:
+    trial = StoredTrial.of(key, Trial(scenario(name="mine"), 3, {"stability": "stable"}, {}))
+    return trial._replace(created=created)
+
+
+def test_a_row_says_what_was_run() -> None:
+    trial = row("k")
+    assert (trial.scenario, trial.model, trial.gpu, trial.policy) == ("mine", "tiny", "cpu", "stall_free")
+    assert (trial.token_budget, trial.rate_rps, trial.seed, trial.code) == (512, 1.0, 3, code_hash())
+    assert trial.contents() == {"document": {"stability": "stable"}, "violations": {}}
+
+
+def test_rows_are_found_by_age_and_by_prefix(tmp_path: Path) -> None:
     store = TrialStore(tmp_path / "trials.sqlite")
-    store.put("mine", [0])
+    for number in range(3):
+        store.put(row(f"a{number}", f"2026-01-0{3 - number}T00:00:00+00:00"))
+    store.put(row("b", "2026-02-01T00:00:00+00:00"))
+    assert [trial.key for trial in store.newest(2)] == ["b", "a0"]
+    assert len(store.newest()) == 4
+    assert [trial.key for trial in store.starting_with("a")] == ["a0", "a1", "a2"]
+
+
+def test_old_rows_and_those_of_other_code_can_be_dropped(tmp_path: Path) -> None:
+    store = TrialStore(tmp_path / "trials.sqlite")
+    store.put(row("old", "2025-12-31T23:59:59+00:00"))
+    store.put(row("other")._replace(code="x"))
+    store.put(row("mine"))
+    assert store.drop_other_code() == 1
+    assert store.drop_before(datetime(2026, 1, 1, tzinfo=UTC)) == 1
+    assert [trial.key for trial in store.newest()] == ["mine"]
+
+
+def test_two_processes_share_a_file_from_its_first_moment(tmp_path: Path) -> None:
+    store = TrialStore(tmp_path / "trials.sqlite")
     with ProcessPoolExecutor(2) as pool:
         list(pool.map(put_many, [(store, name) for name in "ab"]))
-    assert len(store) == 101
-    assert store.get("a7") == {"of": "a"}
+    assert len(store) == 100
+    assert store.get("a7") == row("a7")
 
 
 def put_many(work: tuple[TrialStore, str]) -> None:
     store, name = work
     for number in range(50):
-        store.put(f"{name}{number}", {"of": name})
+        store.put(row(f"{name}{number}"))
+
+
+def test_an_older_schema_makes_room_and_a_newer_one_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "trials.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE trials (key TEXT PRIMARY KEY, document TEXT NOT NULL)")
+    assert len(TrialStore(path)) == 0
+    TrialStore(path).put(row("k"))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match="newer stallfree"):
+        TrialStore(path).get("k")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["cluster.py", "workload/build.py", "search/trials.py"])
+def test_sources_that_decide_are_hashed(tmp_path: Path, name: str) -> None:
+    """A copy of the package with one of them changed has another hash; the command line decides nothing."""
+    package = Path(simulator.__file__).parent
+    copy = tmp_path / "simulator"
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__", "_data"))
+    hash_it = [sys.executable, "-c", "from simulator.search.code import code_hash; print(code_hash())"]
+
+    def hashed() -> str:
+        return subprocess.run(hash_it, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    before = hashed()
+    with (copy / "cli" / "app.py").open("a") as file:
+        file.write("# changed")
+    assert hashed() == before
+    with (copy / name).open("a") as file:
+        file.write("# changed")
+    assert hashed() != before
 
 
 def no_database(path: Path) -> Path:
