@@ -47,7 +47,7 @@ def _ray(address: str | None) -> Iterator[None]:
     except (Exception, SystemExit) as error:  # so it gives up on a cluster that has gone
         raise _unreachable("Ray", address, error) from None
     try:
-        _require_this_code("Ray", lambda: [ray.get(ray.remote(code_hash).remote())], RayError)
+        _require_this_code("Ray", lambda: [ray.get(ray.remote(lambda: code_hash()).remote())], RayError)
         yield
     except RayTaskError as error:
         raise error.cause from None

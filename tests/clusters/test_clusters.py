@@ -1,0 +1,97 @@
+"""The same bytes from Ray, Dask, one process and two; a cluster that does not answer is one clear line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-c", "import sys; from simulator.cli import main; sys.exit(main())"]
+SMALL = """
+model: llama-3-8b
+gpu: h100_sxm
+kernels: roofline
+scheduler: {policy: stall_free, token_budget: 512, max_num_seqs: 32, max_model_len: 4096}
+workload:
+  lengths:
+    prompt: {kind: uniform, low: 20, high: 400}
+    output: {kind: uniform, low: 2, high: 300}
+  num_requests: 160
+  rate_rps: 8
+slo: {p99_tbt_ms: 20}
+"""
+CAPACITY = ("capacity", "small.yaml", "--runs", "2")
+QUESTIONS = {
+    "capacity": CAPACITY,
+    "budget": ("budget", "small.yaml", "--runs", "1", "--budgets", "256", "512"),
+    "compare": ("compare", "small.yaml", "--policy", "orca", "--policy", "stall_free", "--runs", "2"),
+    "reproduce": ("reproduce", "--only", "chunking"),
+}
+
+
+def answer(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command as a process of its own, in a folder with the small scenario."""
+    (folder / "small.yaml").write_text(SMALL, encoding="utf-8")
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        env=os.environ | {"RAY_DISABLE_IMPORT_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.fixture(scope="module", params=QUESTIONS)
+def question(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """One question for each command that fans out."""
+    return (*QUESTIONS[request.param], "--json", "--no-store")
+
+
+@pytest.fixture(scope="module")
+def expected(question: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What one process answers."""
+    outcome = answer(tmp_path_factory.mktemp("one"), *question, "--jobs", "1")
+    assert outcome.returncode == 0, outcome.stderr
+    return outcome.stdout
+
+
+@pytest.mark.parametrize("where", ["two", "ray", "dask"])
+def test_the_answer_is_the_same_everywhere(
+    question: tuple[str, ...], expected: str, where: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    workers = (
+        ("--jobs", "2")
+        if where == "two"
+        else ("--backend", where, "--address", request.getfixturevalue(f"{where}_address"))
+    )
+    outcome = answer(tmp_path, *question, *workers)
+    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.stdout == expected
+
+
+@pytest.mark.parametrize("cluster", ["ray", "dask"])
+def test_a_users_error_on_a_cluster_is_told_as_it_is_here(
+    cluster: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    address = request.getfixturevalue(f"{cluster}_address")
+    wrong = ("--set", "workload.trace=missing.csv", "--set", "workload.lengths=null", "--no-store")
+    arguments = (*QUESTIONS["compare"], *wrong, "--quiet")
+    here = answer(tmp_path, *arguments, "--jobs", "1")
+    there = answer(tmp_path, *arguments, "--backend", cluster, "--address", address)
+    assert here.returncode == there.returncode == 2
+    assert there.stderr == here.stderr
+
+
+@pytest.mark.parametrize("cluster", ["ray", "dask"])
+def test_a_cluster_that_does_not_answer_is_one_line(cluster: str, tmp_path: Path) -> None:
+    pytest.importorskip({"ray": "ray", "dask": "distributed"}[cluster], reason=f"no extra [{cluster}]")
+    outcome = answer(tmp_path, *CAPACITY, "--backend", cluster, "--address", "127.0.0.1:9")
+    assert outcome.returncode == 2
+    assert outcome.stdout == ""
+    [line] = outcome.stderr.splitlines()
+    assert line.startswith(f"error: no {cluster.capitalize()} cluster can be reached at 127.0.0.1:9 (")
