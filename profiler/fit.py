@@ -19,7 +19,6 @@ from profiler.families import DECODE, GEMM, MIXED, PREFILL, Family, families
 from profiler.splits import held_out
 from profiler.tables import ELEMENTWISE_OPS, KernelTable
 from simulator.errors import InputError
-from simulator.hardware import GPUSpec
 from simulator.latency.estimators import decode_us, gemm_us, mixed_us, prefill_us, prefix_us
 from simulator.latency.features import FEATURES_VERSION, AttentionShapes, Device, elementwise_reference_us
 from simulator.latency.fitted import SCHEMA_VERSION
@@ -40,28 +39,27 @@ class FittedFamily:
 
     family: Family
     trees: BoostedTrees
-    prefix_efficiency: float | None = None
-    """Share of the peak at which a prefix is read, where it is computed; None where it was fitted."""
+    prefix_fitted: bool = True
+    """Whether the trees saw prefixes; else what a prefix adds is computed."""
 
     def predict_us(self, other: Family) -> Array:
         """Microseconds of other points of the same kind, on their device."""
         device, sizes = other.device, other.sizes
         if self.family.kind is GEMM:
-            return gemm_us(self.trees, self.k_axis, device, sizes["m"], sizes["n"], sizes["k"])
+            return gemm_us(self.trees, self.axis("k"), device, sizes["m"], sizes["n"], sizes["k"])
         shapes = AttentionShapes(**{name: sizes[name] for name in AttentionShapes.__dataclass_fields__})
         if self.family.kind is DECODE:
-            return decode_us(self.trees, device, shapes)
+            return decode_us(self.trees, self.axis("kv_mean"), device, shapes)
         if self.family.kind is MIXED:
             return mixed_us(self.trees, device, shapes)
-        if self.prefix_efficiency is None:
-            return prefill_us(self.trees, device, shapes)
+        if self.prefix_fitted:
+            return prefill_us(self.trees, self.axis("chunk"), device, shapes)
         alone = AttentionShapes(**{**sizes, "prefix": np.zeros_like(shapes.prefix)})
-        return prefill_us(self.trees, device, alone) + prefix_us(device, self.prefix_efficiency, shapes)
+        return prefill_us(self.trees, self.axis("chunk"), device, alone) + prefix_us(device, shapes)
 
-    @property
-    def k_axis(self) -> Array:
-        """The values of k that were measured."""
-        return np.unique(self.family.sizes["k"])
+    def axis(self, size: str) -> Array:
+        """The values of a size that were measured."""
+        return np.unique(self.family.sizes[size])
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ def fit(tables: Sequence[KernelTable], name: str) -> tuple[dict[str, Any], FitRe
     another GPU may add attention: what it says about the reference time is used with this GPU's reference.
     """
     gpu = load_gpu(tables[0].meta.device)
-    found = [family for table in tables for family in families(table, _device(load_gpu(table.meta.device)))]
+    found = [family for table in tables for family in families(table, device_of(table.meta.device))]
     _check_distinct([family.kind.name for family in found], tables)
     fits = {family.kind.name: fit_family(family) for family in found}
     errors = {key: held_out_errors(fitted.family) for key, fitted in fits.items()}
@@ -131,7 +129,7 @@ def fit(tables: Sequence[KernelTable], name: str) -> tuple[dict[str, Any], FitRe
         "features_version": FEATURES_VERSION,
         "name": name,
         "gpu": gpu.name,
-        "device": _device_json(_device(gpu)),
+        "device": _device_json(device_of(gpu.name)),
         "attention_includes_kv_write": any(_writes_kv(table) for table in tables),
         "sources": [f"{table.meta.source or table.origin} ({_conditions(table)})" for table in tables],
         "licence": "; ".join(dict.fromkeys(table.meta.licence for table in tables if table.meta.licence)),
@@ -153,22 +151,12 @@ def fit(tables: Sequence[KernelTable], name: str) -> tuple[dict[str, Any], FitRe
 
 def fit_family(family: Family) -> FittedFamily:
     """The trees of a family; prompts without enough prefixes among them leave the prefix to a formula."""
-    efficiency = None
+    prefix_fitted = True
     if family.kind is PREFILL and np.mean(family.sizes["prefix"] > 0) < MIN_PREFIX_SHARE:
-        family = family.where(family.sizes["prefix"] == 0)
-        efficiency = _long_prompt_efficiency(family)
+        family, prefix_fitted = family.where(family.sizes["prefix"] == 0), False
     reference, table = family.features()
     target = np.log(family.latency_us / reference)
-    return FittedFamily(family, fit_trees(table, target, family.kind.boosting), efficiency)
-
-
-def _long_prompt_efficiency(family: Family) -> float:
-    """Share of the peak that the longest prompts reach: most of their tiles pass over long contexts."""
-    s = family.sizes
-    longest = s["chunk"] == s["chunk"].max()
-    pairs = s["num_chunks"] * s["q_heads"] * s["chunk"] * (s["chunk"] + 1) / 2
-    ideal = family.device.compute_us(4 * pairs * s["head_dim"])
-    return float(np.median((ideal / family.latency_us)[longest]))
+    return FittedFamily(family, fit_trees(table, target, family.kind.boosting), prefix_fitted)
 
 
 def held_out_errors(family: Family) -> dict[str, tuple[float, float]]:
@@ -200,7 +188,9 @@ def _check_distinct(kinds: Iterable[str], tables: Sequence[KernelTable]) -> None
         seen.add(kind)
 
 
-def _device(gpu: GPUSpec) -> Device:
+def device_of(name: str) -> Device:
+    """The peak rates of a GPU of configs/gpus; raises ConfigError for an unknown one."""
+    gpu = load_gpu(name)
     return Device(gpu.tflops_bf16, gpu.memory_bandwidth_gbps, gpu.sm_count, gpu.launch_us)
 
 
@@ -232,7 +222,7 @@ def _foreign_notes(tables: Sequence[KernelTable]) -> list[str]:
 
 def _prefix_notes(fits: dict[str, FittedFamily]) -> list[str]:
     prefill = fits.get(PREFILL.name)
-    if prefill is None or prefill.prefix_efficiency is None:
+    if prefill is None or prefill.prefix_fitted:
         return []
     return ["chunks with a prefix were not measured: computed from prompts (docs/accuracy.md has the error)"]
 
@@ -245,15 +235,17 @@ def _family_json(fitted: FittedFamily) -> dict[str, Any]:
         largest = np.zeros(len(weights))
         np.maximum.at(largest, index.ravel(), sizes["m"])
         rows = np.column_stack([weights, largest]).astype(int)
-        return data | {"k_axis": fitted.k_axis.astype(int).tolist(), "weights": rows.tolist()}
+        return data | {"k_axis": fitted.axis("k").astype(int).tolist(), "weights": rows.tolist()}
     heads = np.unique(np.stack([sizes[name] for name in kind.shape], axis=1), axis=0).astype(int)
     data["heads"] = heads.tolist()
     if kind is PREFILL:
         # A prefix that is computed from prompts is covered as far as their lengths are.
-        largest_prefix = np.max(sizes["prefix"] if fitted.prefix_efficiency is None else sizes["chunk"])
-        data["prefix_efficiency"] = fitted.prefix_efficiency and round(fitted.prefix_efficiency, 4)
+        largest_prefix = np.max(sizes["prefix"] if fitted.prefix_fitted else sizes["chunk"])
+        data["chunk_axis"] = fitted.axis("chunk").astype(int).tolist()
+        data["prefix_fitted"] = fitted.prefix_fitted
         data |= {"max_chunk": int(np.max(sizes["chunk"])), "max_prefix": int(largest_prefix)}
     if kind is DECODE:
+        data["kv_axis"] = np.unique(np.round(fitted.axis("kv_mean"))).astype(int).tolist()
         data |= {
             "max_num_decodes": int(np.max(sizes["num_decodes"])),
             "max_kv": int(np.max(sizes["kv_mean"])),
@@ -291,7 +283,7 @@ def _elementwise(tables: Sequence[KernelTable]) -> dict[str, Any]:
     """One curve per op over its number of elements."""
     curves: dict[str, Any] = {}
     for table in tables:
-        device = _device(load_gpu(table.meta.device))
+        device = device_of(table.meta.device)
         for op in ELEMENTWISE_OPS:
             rows = table.select(op)
             if not len(rows):

@@ -203,7 +203,7 @@ def read_meta(folder: Path) -> TableMeta:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
-            f"{folder}: not a kernel table (a folder with {META_FILE} and {ROWS_FILE}), {META_FILE} is missing"
+            f"{folder}: not a kernel table: {META_FILE} is missing (it is a folder with that and {ROWS_FILE})"
         ) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"{path}: {' '.join(str(error).split())}") from None

@@ -68,11 +68,11 @@ def import_aic(device: str, out: Path, version: str | None = None, data: Path | 
     ]
     meta = TableMeta(
         device=DEVICES[device].gpu,
-        libraries={BACKEND: files["gemm"].parent.name, PACKAGE: _package_version()},
+        libraries=_versions(files),
         backend=attention_kernel,
         kv_write="included",
         protocol="CUDA graph replay, mean; GEMM weights rotated among 6 copies, attention with a warm L2",
-        source=f"PyPI {PACKAGE}, systems/data/{device}: {_versions(files)}",
+        source=f"PyPI {PACKAGE} {_package_version()}, {device}",
         licence="Apache-2.0",
         notes=("attention: prompts without a prefix, batches of equal lengths, no window, bf16",),
     )
@@ -95,8 +95,11 @@ def _package_version() -> str:
         return TESTED_VERSION
 
 
-def _versions(files: dict[str, Path]) -> str:
-    return ", ".join(f"{name} {BACKEND} {path.parent.name}" for name, path in files.items())
+def _versions(files: dict[str, Path]) -> dict[str, str]:
+    """The vLLM release of the matrix products and attention, and that of the collectives where it differs."""
+    versions = {name: path.parent.name for name, path in files.items()}
+    main, links = versions["gemm"], versions["custom_allreduce"]
+    return {BACKEND: main} | ({f"{BACKEND} (all-reduce)": links} if links != main else {})
 
 
 def _file(root: Path, family: str, name: str, version: str | None) -> Path:
@@ -150,10 +153,10 @@ def _gemm_rows(columns: Columns) -> Iterator[KernelRow]:
         )
 
 
-_ATTENTION = {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16", "window_size": 0}
+_ATTENTION: dict[str, Any] = {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16", "window_size": 0}
 
 
-def _heads(record: dict[str, Any]) -> dict[str, int]:
+def _heads(record: dict[str, Any]) -> dict[str, Any]:
     return {
         "q_heads": record["num_heads"],
         "kv_heads": record["num_key_value_heads"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ class ImportReport:
 
 
 def write_table(out: Path, meta: TableMeta, rows: Iterable[KernelRow]) -> ImportReport:
-    """Writes an imported table, in place of an earlier import of the same source; raises InputError."""
+    """Writes an imported table into a folder that holds none yet; raises InputError."""
     if (out / META_FILE).exists() or (out / ROWS_FILE).exists():
         raise InputError(f"{out}: holds a table already; choose another folder or remove it")
     listed = list(rows)
@@ -36,3 +36,14 @@ def write_table(out: Path, meta: TableMeta, rows: Iterable[KernelRow]) -> Import
     with TableWriter(out, meta) as writer:
         writer.append(*listed)
     return ImportReport(out, meta.device, dict(Counter(row.op for row in listed)), meta.notes)
+
+
+def combined(out: Path, reports: Sequence[ImportReport]) -> ImportReport:
+    """One report of several tables under a folder; the notes name each of them."""
+    rows: Counter[str] = Counter()
+    for report in reports:
+        rows.update(report.rows)
+    devices = ", ".join(dict.fromkeys(report.device for report in reports))
+    return ImportReport(
+        out, devices, dict(rows), tuple(line for report in reports for line in report.lines())
+    )

@@ -1,15 +1,20 @@
-"""Predictions of fitted kernels from their trees: a reference time, times what the trees learned about it."""
+"""Predictions of fitted kernels from their trees: a reference time, times what the trees learned about it.
+
+Along one axis time over reference is smooth while trees have steps: there it is interpolated between measured
+sizes, as long as these lie far apart.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from simulator.latency.features import (
+    ATTENTION_EFFICIENCY,
     AttentionShapes,
     Device,
-    Features,
     decode_features,
     gemm_features,
     mixed_features,
@@ -18,24 +23,14 @@ from simulator.latency.features import (
 from simulator.latency.kernels import Array
 from simulator.latency.trees import BoostedTrees
 
+COARSE_K = 1.0  # along k time is smooth between any two sizes
+COARSE_LENGTH = 1.25  # along a sequence there are steps, which only a grid finer than this resolves
 PREFIX_TILE = 64  # queries that share one pass over a prefix
 
 
 def gemm_log_ratio(trees: BoostedTrees, k_axis: Array, device: Device, m: Array, n: Array, k: Array) -> Array:
-    """log(time / reference). Trees predict it at measured k, and between two of them it is interpolated:
-    along k alone time is smooth, where trees would have steps. Beyond all measured k it stays as it is there.
-    """
-    m, n, k = np.broadcast_arrays(m, n, k)
-    high = np.clip(np.searchsorted(k_axis, k), 0, len(k_axis) - 1)
-    low = np.where(k < k_axis[high], np.maximum(high - 1, 0), high)
-    k_low, k_high = k_axis[low], k_axis[high]
-    ratio = trees.predict(gemm_features(device, m, n, k_low)[1])
-    between = k_low < k_high
-    if between.any():
-        m, n, k, k_low, k_high = (values[between] for values in (m, n, k, k_low, k_high))
-        at_high = trees.predict(gemm_features(device, m, n, k_high)[1])
-        ratio[between] += (at_high - ratio[between]) * np.log(k / k_low) / np.log(k_high / k_low)
-    return ratio
+    """log(time / reference) of [m, k] x [k, n]."""
+    return _interpolated(lambda at: trees.predict(gemm_features(device, m, n, at)[1]), k, k_axis, COARSE_K)
 
 
 def gemm_us(trees: BoostedTrees, k_axis: Array, device: Device, m: Array, n: Array, k: Array) -> Array:
@@ -45,23 +40,37 @@ def gemm_us(trees: BoostedTrees, k_axis: Array, device: Device, m: Array, n: Arr
     return result
 
 
-def _of(
-    features: Callable[[Device, AttentionShapes], Features],
-) -> Callable[[BoostedTrees, Device, AttentionShapes], Array]:
-    def microseconds(trees: BoostedTrees, device: Device, shapes: AttentionShapes) -> Array:
-        reference, table = features(device, shapes)
-        result: Array = reference * np.exp(trees.predict(table))
-        return result
+def prefill_us(trees: BoostedTrees, chunk_axis: Array, device: Device, shapes: AttentionShapes) -> Array:
+    """Microseconds of chunks alone."""
 
-    return microseconds
+    def log_ratio(chunk: Array) -> Array:
+        return trees.predict(prefill_features(device, replace(shapes, chunk=chunk))[1])
 
-
-prefill_us = _of(prefill_features)
-decode_us = _of(decode_features)
-mixed_us = _of(mixed_features)
+    reference = prefill_features(device, shapes)[0]
+    result: Array = reference * np.exp(_interpolated(log_ratio, shapes.chunk, chunk_axis, COARSE_LENGTH))
+    return result
 
 
-def prefix_us(device: Device, efficiency: float, shapes: AttentionShapes) -> Array:
+def decode_us(trees: BoostedTrees, kv_axis: Array, device: Device, shapes: AttentionShapes) -> Array:
+    """Microseconds of decodes alone."""
+    unevenness = shapes.kv_max / np.maximum(shapes.kv_mean, 1.0)
+
+    def log_ratio(kv: Array) -> Array:
+        return trees.predict(decode_features(device, replace(shapes, kv_mean=kv, kv_max=kv * unevenness))[1])
+
+    reference = decode_features(device, shapes)[0]
+    result: Array = reference * np.exp(_interpolated(log_ratio, shapes.kv_mean, kv_axis, COARSE_LENGTH))
+    return result
+
+
+def mixed_us(trees: BoostedTrees, device: Device, shapes: AttentionShapes) -> Array:
+    """Microseconds of chunks and decodes in one launch."""
+    reference, table = mixed_features(device, shapes)
+    result: Array = reference * np.exp(trees.predict(table))
+    return result
+
+
+def prefix_us(device: Device, shapes: AttentionShapes) -> Array:
     """What a prefix adds to a chunk, where chunks with a prefix were not measured.
 
     Each tile of queries passes over the whole prefix, at the share of the peak that long prompts reach; tiles
@@ -69,6 +78,21 @@ def prefix_us(device: Device, efficiency: float, shapes: AttentionShapes) -> Arr
     """
     s = shapes
     tiles = s.num_chunks * s.q_heads * np.ceil(s.chunk / PREFIX_TILE)
-    per_key = device.compute_us(4.0 * PREFIX_TILE * s.head_dim * device.sm_count) / efficiency
+    key = device.compute_us(4.0 * PREFIX_TILE * s.head_dim * device.sm_count)
+    per_key = key / ATTENTION_EFFICIENCY
     result: Array = s.prefix * np.ceil(tiles / device.sm_count) * per_key
     return result
+
+
+def _interpolated(predict: Callable[[Array], Array], at: Array, measured: Array, coarse: float) -> Array:
+    """predict(at); between measured sizes more than `coarse` apart, linear in the logarithm from these."""
+    if len(measured) < 2:
+        return predict(at)
+    above = np.clip(np.searchsorted(measured, at), 1, len(measured) - 1)
+    low, high = measured[above - 1], measured[above]
+    between = (low < at) & (at < high) & (high > coarse * low)
+    if not between.any():
+        return predict(at)
+    weight = np.log(np.where(between, at / low, 1.0)) / np.log(high / low)
+    at_low = predict(np.where(between, low, at))
+    return at_low + (predict(np.where(between, high, at)) - at_low) * weight

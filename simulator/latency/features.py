@@ -143,7 +143,7 @@ def decode_features(device: Device, shapes: AttentionShapes) -> Features:
     blocks = s.num_decodes * s.kv_heads
     per_key = device.memory_us(4.0 * s.head_dim * ELEMENT_BYTES * device.sm_count)
     columns = [
-        *(s.num_decodes, kv, s.q_heads, s.kv_heads, s.head_dim, s.q_heads / s.kv_heads),
+        *(s.num_decodes, kv, s.q_heads, s.kv_heads, s.head_dim, s.q_heads / s.kv_heads, s.kv_max / kv),
         *(memory, device.compute_us(4 * s.num_decodes * s.q_heads * kv * s.head_dim)),
         *(s.num_decodes * s.q_heads, s.num_decodes * kv, blocks, blocks * np.ceil(kv / KV_BLOCK)),
     ]

@@ -25,7 +25,7 @@ PREFIX_LATTICE = np.concatenate([[0.0], 64 * _OCTAVES[: 2 * 12 + 1]])
 DECODES_LATTICE = np.unique(
     np.concatenate([np.arange(1, 33), np.arange(36, 65, 4), np.arange(72, 257, 8), 256 * _OCTAVES[:9]])
 )
-KV_LATTICE = 2.0 ** np.arange(19.0)  # public tables hold powers of two, and trees guess badly between them
+KV_LATTICE = np.concatenate([[1.0], _OCTAVES[2:]])
 
 
 class FittedAttention:
@@ -35,9 +35,11 @@ class FittedAttention:
         prefill, decode, mixed = artefact["prefill"], artefact["decode"], artefact.get("mixed")
         self._device = device
         self._prefill = BoostedTrees.from_json(prefill["trees"])
+        self._chunk_axis = np.asarray(prefill["chunk_axis"], dtype=float)
         self._decode = BoostedTrees.from_json(decode["trees"])
+        self._kv_axis = np.asarray(decode["kv_axis"], dtype=float)
         self._mixed = BoostedTrees.from_json(mixed["trees"]) if mixed else None
-        self._prefix_efficiency: float | None = prefill["prefix_efficiency"]
+        self._prefix_fitted = bool(prefill["prefix_fitted"])
         self._ranges = (
             float(prefill["max_chunk"]),
             float(prefill["max_prefix"]),
@@ -91,16 +93,16 @@ class FittedAttention:
 
     def _prefill_us(self, heads: AttentionHeads, chunk: Array, prefix: Array) -> Array:
         shapes = _shapes(heads, chunk, prefix, NONE, NONE)
-        if self._prefix_efficiency is None:
-            return prefill_us(self._prefill, self._device, shapes)
+        if self._prefix_fitted:
+            return prefill_us(self._prefill, self._chunk_axis, self._device, shapes)
         alone = _shapes(heads, chunk, NONE, NONE, NONE)
-        return prefill_us(self._prefill, self._device, alone) + prefix_us(
-            self._device, self._prefix_efficiency, shapes
+        return prefill_us(self._prefill, self._chunk_axis, self._device, alone) + prefix_us(
+            self._device, shapes
         )
 
     def _decode_us(self, heads: AttentionHeads, num_decodes: Array, kv: Array) -> Array:
         shapes = _shapes(heads, NONE, NONE, num_decodes, kv)
-        return decode_us(self._decode, self._device, shapes)
+        return decode_us(self._decode, self._kv_axis, self._device, shapes)
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def test_a_bad_meta_file_is_named(tmp_path: Path, text: str, message: str) -> No
 
 
 def test_a_folder_without_meta_is_not_a_table(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"not a kernel table .*meta.yaml is missing"):
+    with pytest.raises(InputError, match=r"not a kernel table: meta.yaml is missing"):
         KernelTable.read(tmp_path)
 
 
