@@ -98,6 +98,11 @@ class DecodeSet:
         if request.kv_offset == self._longest:
             self._find_longest()
 
+    @property
+    def next_finish(self) -> int:
+        """A tick before which nobody finishes."""
+        return self._finish[0][0]
+
     def tick(self) -> list[Request]:
         """Give every member one token; return those that have all of theirs, already taken out."""
         self.ticks = ticks = self.ticks + 1

@@ -85,18 +85,33 @@ class Replica:
         One that leaves a lone stage before anything else happens needs no event: it ends here and now, and
         the clock catches up with whatever comes next.
         """
-        env = self.env
+        env, scheduler = self.env, self.scheduler
         now = env.now
-        while self._has_room() and (batch := self.scheduler.schedule()) is not None:
+        while self._has_room() and (batch := scheduler.schedule()) is not None:
             for request, _tokens in batch.prefills:
                 if request.scheduled_s < 0.0:
                     request.scheduled_s = now
             left_at = self._pass_stages(batch.shape, now)
+            if self.num_stages == 1:
+                now, left_at, batch = self._repeat(now, left_at, batch)
             if self.num_stages == 1 and left_at < env.peek():
                 self._account(now, left_at, batch)
                 now = left_at
             else:
                 self._send(batch, now, left_at)
+
+    def _repeat(self, start_s: float, end_s: float, batch: Batch) -> tuple[float, float, Batch]:
+        """Let a batch of decodes repeat for as long as nothing else happens; returns the last repetition."""
+        env, scheduler, recorder = self.env, self.scheduler, self.recorder
+        while end_s < env.peek():
+            kv_blocks_used = scheduler.kv.used
+            repeated = scheduler.repeat(batch)
+            if repeated is None:
+                break
+            recorder.iteration(start_s, end_s, batch, kv_blocks_used)
+            batch, start_s = repeated, end_s
+            end_s = self._pass_stages(batch.shape, start_s)
+        return start_s, end_s, batch
 
     def _send(self, batch: Batch, now_s: float, left_at_s: float) -> None:
         """Come back when a batch leaves the first of several stages, and when it leaves the last one."""

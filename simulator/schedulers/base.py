@@ -177,6 +177,25 @@ class Scheduler(ABC):
             self._dismiss(finished)
         return finished
 
+    def repeat(self, batch: Batch) -> Batch | None:
+        """Account for decodes that have ended, and run the same ones again, if that is all there is to do.
+
+        A shortcut through `complete` and `schedule` for the long stretches in which nobody comes, finishes
+        or lacks memory; None, and nothing done, otherwise.
+        """
+        decodes = batch.decodes
+        if decodes is None or batch.prefills or self.waiting or self.prefilling or self.ready.members:
+            return None
+        count = len(decodes.members)
+        is_last = decodes.next_finish <= decodes.ticks + 1
+        if is_last or self.kv.free <= count or self._arrived or self._leaving:
+            return None
+        decodes.tick()
+        if not self.reserves_worst_case:
+            self.kv.take(decodes.blocks_needed)
+        shape = (batch.shape.chunks, count, decodes.kv_tokens + count, decodes.kv_max + 1, count, count)
+        return _new(Batch, (batch.prefills, batch.ending, decodes, _new(BatchShape, shape)))
+
     # The steps.
 
     def _run_decodes(self, batch: BatchBuilder) -> None:

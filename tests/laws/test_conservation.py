@@ -188,3 +188,33 @@ def test_the_same_seed_gives_the_same_run() -> None:
         return repr(serve(requests, make_scheduler(num_blocks=20), PerToken(0.1, 0.01)).to_dict())
 
     assert run() == run()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    policy=st.sampled_from(sorted(POLICIES)),
+    sizes=st.lists(st.tuples(st.integers(1, 24), st.integers(1, 60)), min_size=1, max_size=20),
+    gaps=st.lists(st.floats(0.0, 30.0), min_size=20, max_size=20),
+    num_blocks=st.integers(21, 60),
+    decides_ahead=st.booleans(),
+)
+def test_repeating_a_batch_is_completing_and_scheduling_it(
+    policy: str, sizes: list[tuple[int, int]], gaps: list[float], num_blocks: int, decides_ahead: bool
+) -> None:
+    """The shortcut through long stretches of decodes changes nothing."""
+    arrivals = np.cumsum(gaps[: len(sizes)]).tolist()
+
+    def outcome(*, shortcut: bool) -> tuple[object, list[list[float]]]:
+        requests = [
+            make_request(i, *size, at) for i, (size, at) in enumerate(zip(sizes, arrivals, strict=True))
+        ]
+        scheduler = make_scheduler(
+            policy, budget=8, max_model_len=84, num_blocks=num_blocks, decides_ahead=decides_ahead
+        )
+        if not shortcut:
+            scheduler.repeat = lambda batch: None  # type: ignore[method-assign]
+        result = serve(requests, scheduler, PerToken(0.3, 0.05))
+        columns = result.records.iterations
+        return result.to_dict(), [columns[name].tolist() for name in columns]
+
+    assert outcome(shortcut=True) == outcome(shortcut=False)
