@@ -21,7 +21,7 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Folder of real traces, tables and runs: $STALLFREE_SHARED_DATA, else ../shared/data; skips if absent."""
+    """Folder of real traces and tables: $STALLFREE_SHARED_DATA, else ../shared/data; skips where absent."""
     path = Path(os.environ.get("STALLFREE_SHARED_DATA", ROOT.parent / "shared" / "data"))
     if not path.is_dir():
         pytest.skip(f"no shared data at {path} (set STALLFREE_SHARED_DATA)")

@@ -28,6 +28,7 @@ def build_app() -> App:
     from simulator.cli.kernels import kernels
     from simulator.cli.profile import profile, replay
     from simulator.cli.reproduce import reproduce
+    from simulator.cli.runs import runs
     from simulator.cli.simulate import simulate
     from simulator.cli.validate import calibrate, validate
 
@@ -45,6 +46,7 @@ def build_app() -> App:
     app.command(calibrate)
     app.command(reproduce)
     app.command(list_, name="list")
+    app.command(runs)
     app.command(kernels)
     app.command(profile)
     app.command(replay)

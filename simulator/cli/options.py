@@ -14,6 +14,7 @@ from simulator.errors import ConfigError
 if TYPE_CHECKING:
     from simulator.search.effort import Effort
     from simulator.search.progress import Progress
+    from simulator.search.store import TrialStore
     from simulator.search.trials import RunTrial
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
@@ -133,8 +134,27 @@ class SearchOptions(RunOptions, WorkOptions):
         return replace(RunOptions.effort(self, default_runs), run=self.run())
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions(OutputOptions):
+    """Which store, and how the answer is written."""
+
+    store: Path | None = None
+    """File of finished trials, by default the one in the user's cache."""
+
+    def opened(self) -> TrialStore:
+        """The store; ConfigError where there is none."""
+        from simulator.search.store import TrialStore, default_path
+
+        path = self.store or default_path()
+        if not path.exists():
+            raise ConfigError(f"{path}: no such file; budget, capacity, compare and plan keep their trials")
+        return TrialStore(path)
+
+
 OUTPUT_DEFAULTS = OutputOptions()
 SCENARIO_DEFAULTS = ScenarioOptions()
 WORK_DEFAULTS = WorkOptions()
 RUN_DEFAULTS = RunOptions()
 SEARCH_DEFAULTS = SearchOptions()
+STORE_DEFAULTS = StoreOptions()
