@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from profiler.device import BYTES, torch_dtype
+from profiler.kernels.attention import attention
 from profiler.kernels.batch import AttnBatch, page_table, spread_lengths
 from profiler.kernels.elementwise import Elementwise, embed, rope_table
 from profiler.kernels.linear import linear
@@ -114,10 +115,10 @@ class Bench:
         shape = pool_shape(num_pages, self._page_size, point.kv_heads, point.head_dim, self._backend.packed)
         storage = self._rotated.take(self._copies(point), *shape)
         pools = [KVPool.of(copy, self._backend.packed) for copy in storage]
-        q = self._normal(batch.num_tokens, point.q_heads, point.head_dim)
-        out = torch.empty_like(q)
+        rotated = self._normal(batch.num_tokens, point.q_heads + point.kv_heads, point.head_dim)
+        q = rotated[:, : point.q_heads]
         attend = self._backend.plan(attn_step(batch, table, self._device.handle))
-        return [partial(attend, q, pool, out) for pool in pools]
+        return [partial(attention, attend, q, pool) for pool in pools]
 
     def _rmsnorm(self, point: KernelRow) -> list[Call]:
         x, residual = self._normal(point.m, point.width), self._normal(point.m, point.width)
@@ -126,10 +127,11 @@ class Bench:
 
     def _rope(self, point: KernelRow) -> list[Call]:
         head_dim = self._model.head_dim
-        heads = self._normal(point.m, point.width // head_dim, head_dim)
+        heads = point.width // head_dim
+        qkv = self._normal(point.m, point.width + head_dim)
         positions = self._integers(point.m, point.m)
-        cos_sin = rope_table(point.m, head_dim, heads.dtype, self._device.handle)
-        return [lambda: self._ops.rope(heads, positions, cos_sin)]
+        cos_sin = rope_table(point.m, head_dim, qkv.dtype, self._device.handle)
+        return [lambda: self._ops.rope(qkv.view(point.m, -1, head_dim)[:, :heads], positions, cos_sin)]
 
     def _activation(self, point: KernelRow) -> list[Call]:
         gated = self._model.gated_mlp
@@ -140,11 +142,11 @@ class Bench:
     def _kv_write(self, point: KernelRow) -> list[Call]:
         head_dim = self._model.head_dim
         kv_heads = point.width // (2 * head_dim)
-        keys, values = self._normal(point.m, kv_heads, head_dim), self._normal(point.m, kv_heads, head_dim)
+        heads = self._normal(point.m, 2 * kv_heads, head_dim)
         shape = pool_shape(_CACHE_SLOTS, 1, kv_heads, head_dim, self._backend.packed)
-        cache = KVPool.of(self._rotated.take(*shape), self._backend.packed).flat
+        pool = KVPool.of(self._rotated.take(*shape), self._backend.packed)
         slots = torch.from_numpy(self._rng.permutation(_CACHE_SLOTS)[: point.m]).to(self._device.handle)
-        return [lambda: self._ops.write_kv(keys, values, slots, *cache)]
+        return [lambda: self._ops.write_kv(heads[:, :kv_heads], heads[:, kv_heads:], slots, *pool.flat)]
 
     def _embedding(self, point: KernelRow) -> list[Call]:
         table = self._rotated.take(self._model.vocab_size, point.width)

@@ -95,13 +95,15 @@ class _GraphSet:
         return self._before(layer, None, self._model.embed(self._tokens))
 
     def _between(self, behind: Layer, layer: Layer, residual: Any) -> tuple[Any, ...]:
-        return self._before(layer, *self._model.after_attention(behind, self._attended, residual))
+        return self._before(layer, *self._model.after_attention(behind, self._attended.flatten(1), residual))
 
     def _before(self, layer: Layer, hidden: Any, residual: Any) -> tuple[Any, ...]:
         return self._model.before_attention(layer, hidden, residual, self._positions, self._slots)
 
     def _end(self, behind: Layer, residual: Any) -> tuple[Any, ...]:
-        return (self._model.last_norm(*self._model.after_attention(behind, self._attended, residual)),)
+        return (
+            self._model.last_norm(*self._model.after_attention(behind, self._attended.flatten(1), residual)),
+        )
 
     def _capture(self, piece: Piece) -> tuple[Any, ...]:
         """The outputs of a piece, which every later run of it fills again."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from profiler.device import torch_dtype
+from profiler.kernels.attention import attention
 from profiler.kernels.batch import AttnBatch, IntArray, slots_of
 from profiler.kernels.elementwise import Elementwise, embed, rope_table
 from profiler.kernels.linear import linear
@@ -137,7 +138,7 @@ class Transformer:
         hidden, residual = None, self.embed(inputs.tokens)
         for layer in self.layers:
             query, residual = self.before_attention(layer, hidden, residual, inputs.positions, inputs.slots)
-            attended = attend(query, layer.pool, torch.empty_like(query))
+            attended = attention(attend, query, layer.pool)
             hidden, residual = self.after_attention(layer, attended, residual)
         return self.head(self.last_norm(hidden, residual), inputs.sampled)
 
@@ -162,7 +163,7 @@ class Transformer:
 
     def after_attention(self, layer: Layer, attended: Any, residual: Any) -> tuple[Any, Any]:
         """Output projection and MLP of a layer: what is to be added to the residual, and the residual."""
-        projected = linear(attended.flatten(1), layer.out)
+        projected = linear(attended, layer.out)
         if self.spec.parallel_block:
             return projected + self._mlp(layer, self._ops.rmsnorm(residual, layer.inner_norm)), residual
         hidden, residual = self._ops.add_rmsnorm(projected, residual, layer.inner_norm)

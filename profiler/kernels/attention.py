@@ -62,3 +62,10 @@ class AttentionBackend(ABC):
 def scale(batch: AttnBatch) -> float:
     """The softmax scale."""
     return float(batch.head_dim**-0.5)
+
+
+def attention(attend: Run, q: Any, pool: KVPool) -> Any:
+    """A layer's attention as model and profiler call it: a fresh output, [tokens, q_heads x head_dim]."""
+    import torch
+
+    return attend(q, pool, torch.empty_like(q)).flatten(1)

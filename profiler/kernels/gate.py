@@ -67,7 +67,8 @@ def random_inputs(batch: AttnBatch, packed: bool, device: Any, seed: int = 0) ->
     slots = _used_slots(batch, step).to(device)
     for part in pool.flat:
         part[slots] = normal(len(slots), batch.kv_heads, batch.head_dim)
-    q = normal(batch.num_tokens, batch.q_heads, batch.head_dim)
+    # Queries are a slice of what the rotary embedding returns, keys being the rest.
+    q = normal(batch.num_tokens, batch.q_heads + batch.kv_heads, batch.head_dim)[:, : batch.q_heads]
     return Inputs(q, pool, torch.full_like(q, float("nan")), step)
 
 
