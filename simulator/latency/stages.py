@@ -48,6 +48,8 @@ class KernelLatency:
         self._decode_s = SurfaceTable(parts.decode_s).at
         self._prefill_s = SurfaceTable(parts.prefill_s).at
         self._mixed_ratio = MixedRatio(parts.mixed_ratio).at if parts.mixed_measured else None
+        self._last_shape: BatchShape | None = None
+        self._layer_attention_s = 0.0
         self._decode_slowdown = 1 / engine.decode_bandwidth_scale
         self._host_fixed_s = engine.host_fixed_us * 1e-6
         self._host_per_seq_s = engine.host_per_seq_us * 1e-6
@@ -62,7 +64,10 @@ class KernelLatency:
         # The innermost call of a simulation: written flat, since each further call would cost a tenth of it.
         chunks, decodes, kv_tokens, _, sampled, tokens = shape
         layers, dense, head = self._stages[stage]
-        device_s = dense[tokens] + layers * self._attention_s(chunks, decodes, kv_tokens)
+        if shape is not self._last_shape:  # the stages of a pipeline are asked for the same one in turn
+            self._last_shape = shape
+            self._layer_attention_s = self._attention_s(chunks, decodes, kv_tokens)
+        device_s = dense[tokens] + layers * self._layer_attention_s
         if sampled and head is not None:
             device_s += head[sampled]
         self.num_queries += 1
