@@ -151,7 +151,6 @@ class GPUSpec(Spec):
     """Name of the measured kernels shipped for this GPU; none: the roofline stands in."""
     cluster: str
     """Interconnect assumed where a scenario names none."""
-    price_usd_per_hour: PositiveFloat | None = None
     source: str = ""
 
     @property

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simulator.errors import ConfigError, suggest
 
-KINDS = ("models", "gpus", "clusters", "engines", "scenarios", "kernels", "papers")
+KINDS = ("models", "gpus", "clusters", "engines", "scenarios", "kernels", "papers", "prices")
 
 
 def data_root() -> Path:

@@ -26,6 +26,7 @@ def build_app() -> App:
     from simulator.cli.catalogue import list_
     from simulator.cli.compare import compare
     from simulator.cli.kernels import kernels
+    from simulator.cli.plan import plan
     from simulator.cli.profile import profile, replay
     from simulator.cli.reproduce import reproduce
     from simulator.cli.runs import runs
@@ -40,7 +41,7 @@ def build_app() -> App:
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
-    for command in (simulate, capacity, budget, compare):
+    for command in (simulate, capacity, budget, plan, compare):
         app.command(command)
     app.command(validate)
     app.command(calibrate)

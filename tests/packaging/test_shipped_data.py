@@ -22,6 +22,7 @@ SHIPPED = {
     """,
     "engines": "ideal sarathi-2024 sarathi-2024-ray sync-2024 sync-2024-ray vllm-v1",
     "papers": "sarathi-osdi24",
+    "prices": "on-demand-2025",
     "scenarios": """
         default long-prompt paper-mistral-chat-relaxed paper-mistral-chat-strict pipeline-falcon
         sarathi-falcon sarathi-llama2 sarathi-mistral sarathi-yi summarisation tiny-cpu

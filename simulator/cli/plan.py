@@ -1,0 +1,117 @@
+"""`stallfree plan`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from simulator.cli.options import SEARCH_DEFAULTS, AtLeastOne, Positive, SearchOptions
+from simulator.cli.output import deliver
+from simulator.errors import ConfigError
+
+if TYPE_CHECKING:
+    from simulator.report import Page
+
+Words = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
+Numbers = Annotated[tuple[AtLeastOne, ...], Parameter(consume_multiple=True, negative="", show_default=False)]
+
+
+def plan(
+    scenario: str = "default",
+    *,
+    rate: Positive,
+    slo: Words = (),
+    gpus: Words = (),
+    max_gpus: AtLeastOne = 64,
+    policies: Words = (),
+    budgets: Numbers = (),
+    sequences: Numbers = (),
+    routing: Literal["round_robin", "least_outstanding"] = "least_outstanding",
+    prices: str = "on-demand-2025",
+    price: Words = (),
+    options: SearchOptions = SEARCH_DEFAULTS,
+) -> None:
+    """Find the cheapest deployments that hold an SLO at a load.
+
+    Searched: GPU types, tensor and pipeline parallelism, replicas, policies, token budgets and sequences.
+    What does not fit or cannot hold by iteration times alone is left out, the rest is simulated; whatever is
+    printed held the SLO as a whole fleet in every run (5 unless --runs says). An interrupted plan continues
+    where it was.
+
+    Parameters
+    ----------
+    scenario
+        The model, the workload and all that is not searched: a shipped scenario or a YAML file.
+    rate
+        Requests per second of the whole deployment.
+    slo
+        A bound, e.g. --slo p99_tbt_ms=50; may be repeated. By default those of the scenario.
+    gpus
+        GPU types, e.g. --gpus h100_sxm,a100_sxm; by default all that have a price.
+    max_gpus
+        Most GPUs of a deployment.
+    policies
+        Scheduling policies to consider, separated by commas.
+    budgets
+        Token budgets to consider, e.g. --budgets 512 2048.
+    sequences
+        Values of max_num_seqs to consider, e.g. --sequences 128 256.
+    routing
+        How requests are spread over replicas.
+    prices
+        A list of prices: a shipped one or a YAML file.
+    price
+        A price of your own in dollars per GPU and hour, e.g. --price h100_sxm=2.2; may be repeated.
+    """
+
+    def page() -> Page:
+        from simulator.load import load_scenario
+        from simulator.report.plan import plan_page
+        from simulator.search.plan import find_plan
+        from simulator.search.plan_space import ask
+        from simulator.search.prices import load_prices
+
+        bounds = [f"slo={{{', '.join(f'{key}: {value}' for key, value in _pairs('--slo', slo))}}}"]
+        loaded = load_scenario(scenario, [*options.sets, *(bounds if slo else ())])
+        own = {name: _dollars(name, value) for name, value in _pairs("--price", price)}
+        question = ask(
+            loaded,
+            rate,
+            routing,
+            load_prices(prices).with_(own),
+            max_gpus=max_gpus,
+            gpus=_split(gpus),
+            policies=_split(policies),
+            budgets=budgets,
+            sequences=sequences,
+        )
+        return plan_page(find_plan(question, options.effort(default_runs=5)))
+
+    deliver(options, page)
+
+
+def _split(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names in arguments that may hold several, separated by commas."""
+    return tuple(name.strip() for each in names for name in each.split(",") if name.strip())
+
+
+def _pairs(option: str, texts: tuple[str, ...]) -> list[tuple[str, str]]:
+    """The two sides of each name=value."""
+    pairs = [
+        (name.strip(), equals, value.strip()) for name, equals, value in (t.partition("=") for t in texts)
+    ]
+    for (name, equals, value), text in zip(pairs, texts, strict=True):
+        if not (name and equals and value):
+            raise ConfigError(f"{option} {text}: must be name=value")
+    return [(name, value) for name, _, value in pairs]
+
+
+def _dollars(name: str, text: str) -> float:
+    try:
+        dollars = float(text)
+    except ValueError:
+        dollars = 0.0
+    if not 0 < dollars < float("inf"):
+        raise ConfigError(f"--price {name}={text}: must be a number of dollars above 0")
+    return dollars
