@@ -145,7 +145,22 @@ def _resolve_paths(data: dict[str, Any], folder: Path) -> dict[str, Any]:
         if isinstance(group, dict) and isinstance(group.get(key), str):
             changed = group | {key: _beside(group[key], folder)}
             resolved = resolved | {parent: changed} if parent else changed
-    return resolved
+    return _resolve_mix(resolved, folder)
+
+
+def _resolve_mix(data: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Likewise for the traces of a workload's classes."""
+    workload = data.get("workload")
+    mix = workload.get("mix") if isinstance(workload, dict) else None
+    if not isinstance(workload, dict) or not isinstance(mix, dict):
+        return data
+    resolved = {
+        name: part | {"trace": _beside(part["trace"], folder)}
+        if isinstance(part, dict) and isinstance(part.get("trace"), str)
+        else part
+        for name, part in mix.items()
+    }
+    return data | {"workload": workload | {"mix": resolved}}
 
 
 def _beside(value: str, folder: Path) -> str:

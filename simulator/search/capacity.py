@@ -92,7 +92,7 @@ def capacity_scenario(scenario: Scenario) -> Scenario:
     if not scenario.slo:
         raise ConfigError("a capacity needs an SLO: for example --set slo.p99_tbt_ms=100")
     updates: dict[str, object] = {"workload.rate_rps": 1.0, "workload.speed": 1.0}
-    if scenario.workload.arrivals not in ("gamma", "constant"):
+    if scenario.workload.arrivals not in ("gamma", "constant", "on_off", "curve"):
         updates["workload.arrivals"] = "poisson"
     if scenario.workload.num_requests is None:
         updates["workload.num_requests"] = TRIAL_REQUESTS

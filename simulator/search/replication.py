@@ -105,5 +105,6 @@ def search_seed(
 
 
 def _all_at_once(scenario: Scenario) -> Scenario:
-    updates = dict.fromkeys(("workload.rate_rps", "workload.cv", "workload.truncate_at"))
+    keys = ("rate_rps", "cv", "truncate_at", "on_off", "curve")
+    updates = {f"workload.{key}": None for key in keys}
     return scenario.with_({**updates, "workload.arrivals": "all_at_once"})

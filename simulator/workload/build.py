@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +10,11 @@ import numpy as np
 from simulator.errors import ConfigError
 from simulator.workload import arrivals
 from simulator.workload.lengths import draw_lengths
-from simulator.workload.spec import Lengths, WorkloadSpec
+from simulator.workload.profiles import Curve, Phases, Profile
+from simulator.workload.spec import ClassSpec, Lengths, WorkloadSpec
 from simulator.workload.streams import stream
 from simulator.workload.traces import Trace, find_trace, read_trace
-from simulator.workload.workload import Workload
+from simulator.workload.workload import Classes, Workload
 
 DEFAULT_REQUESTS = 2048
 """Requests drawn from distributions unless told otherwise: the paper's number for one trial."""
@@ -28,10 +30,14 @@ def build_workload(spec: WorkloadSpec, seed: int) -> Workload:
     pattern.
     InputError for a bad trace, ConfigError for keys that do not fit it.
     """
+    count = spec.num_requests or DEFAULT_REQUESTS
     if spec.lengths is not None:
-        requests = _drawn(spec.lengths, spec.num_requests or DEFAULT_REQUESTS, seed)
+        requests = _drawn(spec.lengths, count, seed)
+    elif spec.mix is not None:
+        requests = _mixed(spec.mix, count, seed)
     else:
-        requests = _picked(_recorded(spec), spec.num_requests, seed)
+        trace = _recorded(spec)
+        requests = _picked(trace, spec.num_requests or len(trace), seed)
     requests = _within_limit(_scaled(requests, spec.prompt_scale), spec)
     workload = Workload(
         arrival_s=np.zeros(len(requests)),
@@ -51,13 +57,40 @@ def build_workload(spec: WorkloadSpec, seed: int) -> Workload:
     return workload if spec.rate_rps is None else workload.at_rate(spec.rate_rps)
 
 
-def _drawn(lengths: Lengths, count: int, seed: int) -> Trace:
+def _drawn(lengths: Lengths, count: int, seed: int, *part: int) -> Trace:
     """Requests with lengths from distributions."""
     return Trace(
         "synthetic",
-        draw_lengths(lengths.prompt, count, stream(seed, "prompts")),
-        draw_lengths(lengths.output, count, stream(seed, "outputs")),
+        draw_lengths(lengths.prompt, count, stream(seed, "prompts", *part)),
+        draw_lengths(lengths.output, count, stream(seed, "outputs", *part)),
     )
+
+
+def _mixed(mix: Mapping[str, ClassSpec], count: int, seed: int) -> Trace:
+    """Requests whose classes are drawn by their shares, and their lengths class by class.
+
+    What the prompts of a trace have in common is left out: nobody knows what those of two traces would have.
+    """
+    shares = np.cumsum([part.share for part in mix.values()])
+    codes = np.searchsorted(shares[:-1], shares[-1] * stream(seed, "classes").random(count), side="right")
+    prompts, outputs = np.ones(count, dtype=np.int64), np.ones(count, dtype=np.int64)
+    notes: list[str] = []
+    for code, part in enumerate(mix.values()):
+        rows = np.flatnonzero(codes == code)
+        requests = _of_class(part, len(rows), seed, code)
+        prompts[rows], outputs[rows] = requests.prompt_tokens, requests.output_tokens
+        notes += requests.notes
+        if requests.block_ids is not None:
+            notes.append(f"shared prefixes of trace {requests.name} are left out of the mix")
+    return Trace("mix", prompts, outputs, classes=Classes(tuple(mix), codes), notes=tuple(notes))
+
+
+def _of_class(part: ClassSpec, count: int, seed: int, code: int) -> Trace:
+    """So many requests of one class."""
+    if part.lengths is not None:
+        return _drawn(part.lengths, count, seed, code)
+    trace = replace(read_trace(find_trace(part.trace or "")), arrival_s=None)
+    return _picked(trace, count, seed, code)
 
 
 def _recorded(spec: WorkloadSpec) -> Trace:
@@ -75,15 +108,15 @@ def _recorded(spec: WorkloadSpec) -> Trace:
     return replace(trace, arrival_s=None)
 
 
-def _picked(trace: Trace, num_requests: int | None, seed: int) -> Trace:
-    """`num_requests` rows of a trace: in order if their times are replayed, shuffled otherwise."""
-    size, count = len(trace), num_requests or len(trace)
+def _picked(trace: Trace, count: int, seed: int, *part: int) -> Trace:
+    """So many rows of a trace: in order if their times are replayed, shuffled otherwise."""
+    size = len(trace)
     if trace.arrival_s is not None:
         rows = np.arange(count) % size
         picked = replace(trace.take(rows), arrival_s=arrivals.repeat_times(trace.arrival_s, count))
     else:
-        rng = stream(seed, "rows")
-        passes = [rng.permutation(size) for _ in range(-(-count // size))]
+        rng = stream(seed, "rows", *part)
+        passes = [rng.permutation(size) for _ in range(max(1, -(-count // size)))]
         picked = trace.take(np.concatenate(passes)[:count])
     repeated = f"the {size} requests of trace {trace.name} are repeated to make {count}"
     return picked.noted(repeated) if count > size else picked
@@ -133,4 +166,13 @@ def _at_drawn_times(workload: Workload, spec: WorkloadSpec, seed: int) -> Worklo
         load = arrivals.truncated_load(spec.truncate_at)
         note = f"gaps truncated at {spec.truncate_at:g} x their mean: the real load is {load:.3f} x rate_rps"
         workload = replace(workload, notes=(*workload.notes, note))
-    return replace(workload, unit_arrivals=unit).at_rate(spec.rate_rps)
+    return replace(workload, unit_arrivals=unit, profile=_profile(spec, seed)).at_rate(spec.rate_rps)
+
+
+def _profile(spec: WorkloadSpec, seed: int) -> Profile | None:
+    """How the rate moves around its average, if it does."""
+    if spec.on_off is not None:
+        return Phases(spec.on_off.on_s, spec.on_off.off_s, spec.on_off.off_share, seed)
+    if spec.curve is not None:
+        return Curve(tuple(sorted(spec.curve.items())))
+    return None

@@ -21,6 +21,7 @@ MAX_TOKENS = 10_000_000
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 TokenMean = Annotated[float, Field(ge=1, le=MAX_TOKENS)]
 Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
 
 CoefficientOfVariation = Annotated[float, Field(ge=1e-3, le=1e3)]
 
@@ -165,7 +166,30 @@ class Lengths(Spec):
     output: LengthSpec
 
 
-Arrivals = Literal["auto", "trace", "poisson", "gamma", "constant", "all_at_once"]
+class OnOff(Spec):
+    """Bursts: the rate changes between two levels, each held for an exponential time."""
+
+    on_s: Annotated[Positive, Field(description="mean length of a burst")]
+    off_s: Annotated[Positive, Field(description="mean time between bursts")]
+    off_share: float = Field(0.0, ge=0, lt=1, description="rate between bursts, as a share of that in them")
+
+
+class ClassSpec(Spec):
+    """One class of requests in a mix."""
+
+    share: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    """How often it comes, relative to the other classes."""
+    trace: str | None = Field(None, min_length=1)
+    lengths: Lengths | None = None
+
+    @model_validator(mode="after")
+    def _one_source_of_lengths(self) -> Self:
+        if (self.trace is None) == (self.lengths is None):
+            raise ValueError("give either trace or lengths")
+        return self
+
+
+Arrivals = Literal["auto", "trace", "poisson", "gamma", "constant", "on_off", "curve", "all_at_once"]
 
 
 class WorkloadSpec(Spec):
@@ -177,13 +201,22 @@ class WorkloadSpec(Spec):
 
     trace: str | None = Field(None, min_length=1, description="name of a shipped trace, or path of a file")
     lengths: Lengths | None = Field(None, description="distributions in place of a trace")
+    mix: dict[str, ClassSpec] | None = Field(
+        None, min_length=1, description="classes of requests by name, in place of a trace"
+    )
     num_requests: Annotated[int, Field(ge=1, le=100_000_000)] | None = Field(
-        None, description="default: every request of the trace; 2048 with distributions"
+        None, description="default: every request of the trace; 2048 with distributions or a mix"
     )
     arrivals: Arrivals = "auto"
     rate_rps: Positive | None = Field(None, description="mean requests per second")
     cv: CoefficientOfVariation | None = Field(
         None, description="gamma arrivals: std / mean of the gaps; above 1 is bursty"
+    )
+    on_off: OnOff | None = Field(None, description="on_off arrivals: the bursts")
+    curve: dict[Annotated[float, Field(ge=0, strict=False)], NonNegative] | None = Field(
+        None,
+        description="curve arrivals: relative rate by seconds, as in {0: 1, 43200: 3, 86400: 1}; straight"
+        " between the points, over again after the last one",
     )
     truncate_at: Positive | None = Field(
         None, description="poisson: longest gap, in mean gaps (the paper's artefact: 3); raises the real load"
@@ -200,14 +233,16 @@ class WorkloadSpec(Spec):
 
     def traces(self) -> tuple[str, ...]:
         """The traces that it names."""
-        return () if self.trace is None else (self.trace,)
+        named = [self.trace, *(part.trace for part in (self.mix or {}).values())]
+        return tuple(trace for trace in named if trace is not None)
 
     @model_validator(mode="after")
     def _one_source_of_lengths(self) -> Self:
-        if self.trace is not None and self.lengths is not None:
-            raise ValueError("trace and lengths exclude each other: set one of them to null")
-        if self.trace is None and self.lengths is None:
-            raise ValueError("give either trace (a name or a path) or lengths.prompt and lengths.output")
+        given = [key for key in ("trace", "lengths", "mix") if getattr(self, key) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} exclude each other: set all but one of them to null")
+        if not given:
+            raise ValueError("give trace (a name or a path), lengths.prompt and lengths.output, or mix")
         if self.trace is None and self.arrivals == "trace":
             raise ValueError("arrivals: trace needs a trace")
         return self
@@ -216,6 +251,9 @@ class WorkloadSpec(Spec):
     def _arrival_keys_apply(self) -> Self:
         if (self.cv is not None) != (self.arrivals == "gamma"):
             raise ValueError("cv belongs to arrivals: gamma, which needs it")
+        for key in ("on_off", "curve"):
+            if (getattr(self, key) is not None) != (self.arrivals == key):
+                raise ValueError(f"{key} belongs to arrivals: {key}, which needs it")
         if self.truncate_at is not None and self.arrivals not in ("auto", "poisson"):
             raise ValueError(f"truncate_at belongs to Poisson arrivals, not to {self.arrivals}")
         if self.arrivals == "all_at_once" and self.rate_rps is not None:
@@ -224,4 +262,12 @@ class WorkloadSpec(Spec):
             raise ValueError(f"speed belongs to the replay of a trace, not to {self.arrivals} arrivals")
         if self.speed != 1 and self.rate_rps is not None:
             raise ValueError("speed and rate_rps exclude each other: both say how fast requests arrive")
+        return self
+
+    @model_validator(mode="after")
+    def _curve_is_a_rate(self) -> Self:
+        if self.curve is not None and (min(self.curve) != 0 or len(self.curve) < 2):
+            raise ValueError("curve needs a point at 0 s and at least one later")
+        if self.curve is not None and not any(self.curve.values()):
+            raise ValueError("curve is zero everywhere: no request would ever arrive")
         return self

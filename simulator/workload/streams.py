@@ -6,9 +6,13 @@ from typing import Literal, get_args
 
 import numpy as np
 
-Stream = Literal["arrivals", "prompts", "outputs", "rows", "routing"]
+Stream = Literal["arrivals", "prompts", "outputs", "rows", "routing", "phases", "classes"]
 
 
-def stream(seed: int, name: Stream) -> np.random.Generator:
-    """The generator of one stream; the same seed and name give the same draws, whatever the others drew."""
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(get_args(Stream).index(name),)))
+def stream(seed: int, name: Stream, *part: int) -> np.random.Generator:
+    """The generator of one stream, or of a part of it, such as a class of requests.
+
+    The same seed, name and part give the same draws, whatever the others drew.
+    """
+    key = (get_args(Stream).index(name), *part)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

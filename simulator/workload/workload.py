@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from simulator.errors import ConfigError
 from simulator.workload.arrivals import mean_rate
+from simulator.workload.profiles import Profile
 
 Integers = NDArray[np.int64]
 
@@ -65,7 +66,8 @@ class Workload:
     """Requests in order of arrival; times in seconds from the start of the simulation, lengths in tokens.
 
     `max_total_tokens`: a request whose prompt and output exceed it arrives and is turned away.
-    `unit_arrivals`: the same arrivals at one request a second, where they were drawn so.
+    `unit_arrivals`: the same arrivals at one request a second, where they were drawn so; a `profile` says how
+    the rate moves around its average.
     """
 
     arrival_s: NDArray[np.float64]
@@ -77,6 +79,7 @@ class Workload:
     classes: Classes | None = None
     max_total_tokens: int | None = None
     unit_arrivals: NDArray[np.float64] | None = None
+    profile: Profile | None = None
 
     def __post_init__(self) -> None:
         types = {"arrival_s": np.float64, "prompt_tokens": np.int64, "output_tokens": np.int64}
@@ -108,7 +111,8 @@ class Workload:
             if rate is None:
                 raise ConfigError(f"{self.name}: all requests arrive at once, so there is no rate to change")
             unit = self.arrival_s * rate
-        return replace(self, arrival_s=unit / rate_rps, unit_arrivals=unit)
+        arrival_s = unit / rate_rps if self.profile is None else self.profile.when(unit / rate_rps)
+        return replace(self, arrival_s=arrival_s, unit_arrivals=unit)
 
     def head(self, count: int) -> Self:
         """The first `count` requests, or all if there are fewer."""

@@ -39,7 +39,7 @@ def test_a_spec_survives_json() -> None:
 
 
 def test_a_workload_has_one_source_of_lengths() -> None:
-    assert "give either trace" in refusal()
+    assert "give trace (a name or a path), lengths" in refusal()
     assert "exclude each other" in refusal(trace="chat", lengths=ONE_TOKEN)
     assert "needs a trace" in refusal(lengths=ONE_TOKEN, arrivals="trace")
 
