@@ -2,13 +2,15 @@
 
 Batches pass the stages in order. When one is launched, the time at which it leaves each stage is known
 already, for nothing that happens later can overtake it: it starts on a stage once it has arrived there and
-the batch before it has left. So a batch costs one event for its end (and one for the first stage coming
-free, where there are several), however deep the pipeline is.
+the batch before it has left. So a replica knows its own next moment, the end of a batch or the first stage
+coming free, and needs an event of the clock only where something else happens before that: an arrival, or a
+moment of another replica. Up to there it runs ahead.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -48,21 +50,22 @@ class Replica:
         self.busy_s = [0.0] * self.num_stages
         self.working_s = 0.0
         self._working_since_s = 0.0
+        self.last_end_s = 0.0
         self._free_at_s = [0.0] * self.num_stages
         self._in_flight: deque[tuple[float, float, Batch]] = deque()
-        self._first_stage_busy = False
-        self.last_end_s = 0.0
+        self._wakes_at_s = inf
 
     def submit(self, request: Request) -> str | None:
         """Hand a request over now; returns the reason if it can never run here."""
         reason = self.scheduler.add(request)
         if reason is None:
+            now = self.env.now
             if not self.num_outstanding:
-                self._working_since_s = self.env.now
+                self._working_since_s = now
             self.num_outstanding += 1
-            if self._has_room():
+            if len(self._in_flight) < self.num_stages and self._free_at_s[0] <= now:
                 # Not at once: others that arrive at this moment belong in the same batch.
-                self.env.timeout(0.0).callbacks.append(self._launch_all)
+                self._wake_at(now)
         return reason
 
     def stage_use(self, until_s: float) -> tuple[dict[str, float], ...]:
@@ -76,29 +79,48 @@ class Replica:
             for busy_s in self.busy_s
         )
 
-    def _has_room(self) -> bool:
-        return len(self._in_flight) < self.num_stages and not self._first_stage_busy
+    def _wake_at(self, at_s: float) -> None:
+        """Have the clock call at a time, unless it will call before that."""
+        if at_s < self._wakes_at_s:
+            self._wakes_at_s = at_s
+            self.env.timeout(at_s - self.env.now, at_s).callbacks.append(self._wake)
 
-    def _launch_all(self, _: Event | None = None) -> None:
-        """Launch batches for as long as there is work and room for it.
+    def _wake(self, event: Event) -> None:
+        if event.value == self._wakes_at_s:  # and not a later call that has been overtaken
+            self._wakes_at_s = inf
+            self._run(event.value)
 
-        One that leaves a lone stage before anything else happens needs no event: it ends here and now, and
-        the clock catches up with whatever comes next.
-        """
-        env, scheduler = self.env, self.scheduler
-        now = env.now
-        while self._has_room() and (batch := scheduler.schedule()) is not None:
-            for request, _tokens in batch.prefills:
-                if request.scheduled_s < 0.0:
-                    request.scheduled_s = now
-            left_at = self._pass_stages(batch.shape, now)
-            if self.num_stages == 1:
-                now, left_at, batch = self._repeat(now, left_at, batch)
-            if self.num_stages == 1 and left_at < env.peek():
-                self._account(now, left_at, batch)
-                now = left_at
-            else:
-                self._send(batch, now, left_at)
+    def _run(self, now_s: float) -> None:
+        """End and launch what is due, from one own moment to the next, until something else happens first."""
+        schedule, peek = self.scheduler.schedule, self.env.peek
+        in_flight, free_at, num_stages = self._in_flight, self._free_at_s, self.num_stages
+        while True:
+            while in_flight and in_flight[0][1] <= now_s:
+                self._account(*in_flight.popleft())
+            while len(in_flight) < num_stages and free_at[0] <= now_s:
+                batch = schedule()
+                if batch is None:
+                    break
+                self._launch(batch, now_s)
+            if not in_flight:
+                return  # the next request wakes it
+            next_s = in_flight[0][1]
+            if len(in_flight) < num_stages and now_s < free_at[0] < next_s:
+                next_s = free_at[0]
+            if next_s >= peek():
+                self._wake_at(next_s)
+                return
+            now_s = next_s
+
+    def _launch(self, batch: Batch, now_s: float) -> None:
+        """Send a batch through the stages."""
+        for request, _ in batch.prefills:
+            if request.scheduled_s < 0.0:
+                request.scheduled_s = now_s
+        left_at = self._pass_stages(batch.shape, now_s)
+        if self.num_stages == 1:
+            now_s, left_at, batch = self._repeat(now_s, left_at, batch)
+        self._in_flight.append((now_s, left_at, batch))
 
     def _repeat(self, start_s: float, end_s: float, batch: Batch) -> tuple[float, float, Batch]:
         """Let a batch of decodes repeat for as long as nothing else happens; returns the last repetition."""
@@ -112,19 +134,6 @@ class Replica:
             batch, start_s = repeated, end_s
             end_s = self._pass_stages(batch.shape, start_s)
         return start_s, end_s, batch
-
-    def _send(self, batch: Batch, now_s: float, left_at_s: float) -> None:
-        """Come back when a batch leaves the first of several stages, and when it leaves the last one."""
-        env = self.env
-        self._in_flight.append((now_s, left_at_s, batch))
-        env.timeout(left_at_s - env.now).callbacks.append(self._end)
-        if self.num_stages > 1:
-            self._first_stage_busy = True
-            env.timeout(self._free_at_s[0] - env.now).callbacks.append(self._leave_first_stage)
-
-    def _leave_first_stage(self, _: Event) -> None:
-        self._first_stage_busy = False
-        self._launch_all()
 
     def _pass_stages(self, shape: BatchShape, now_s: float) -> float:
         """Occupy each stage in turn from the moment that it is free; returns when the last one is left."""
@@ -140,11 +149,6 @@ class Replica:
             free_at[stage] = at
             busy[stage] += duration
         return at
-
-    def _end(self, _: Event) -> None:
-        """The oldest batch in flight leaves the last stage."""
-        self._account(*self._in_flight.popleft())
-        self._launch_all()
 
     def _account(self, start_s: float, end_s: float, batch: Batch) -> None:
         """A batch has ended: record it, and whom it gave a first or a last token."""
