@@ -17,14 +17,18 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Boosting:
-    """How many trees of what size, and how much each of them may correct."""
+    """At most how many trees, of what size, and how much each of them may correct."""
 
-    num_trees: int
+    max_trees: int
     max_leaves: int
     max_depth: int
     learning_rate: float
     max_min_leaf: int
     """Least rows in a leaf where the table is large; in a small one it is a fiftieth of the rows."""
+
+    def num_trees(self, num_rows: int) -> int:
+        """Trees for a table of that size: a small one needs fewer."""
+        return int(np.clip(num_rows // 2, 60, self.max_trees))
 
     def min_leaf(self, num_rows: int) -> int:
         """Least rows in a leaf."""
@@ -39,7 +43,7 @@ def fit_trees(features: Array, target: Array, boosting: Boosting) -> BoostedTree
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     model = HistGradientBoostingRegressor(
-        max_iter=boosting.num_trees,
+        max_iter=boosting.num_trees(len(target)),
         learning_rate=boosting.learning_rate,
         max_leaf_nodes=boosting.max_leaves,
         max_depth=boosting.max_depth,

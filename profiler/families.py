@@ -69,14 +69,14 @@ def _attention(sizes: Sizes) -> AttentionShapes:
 
 
 _HEADS = ("q_heads", "kv_heads", "head_dim")
-_ATTENTION_TREES = Boosting(num_trees=200, max_leaves=31, max_depth=8, learning_rate=0.12, max_min_leaf=10)
+_ATTENTION_TREES = Boosting(max_trees=200, max_leaves=31, max_depth=8, learning_rate=0.12, max_min_leaf=10)
 
 GEMM = Kind(
     "gemm",
     axes=("m", "n", "k"),
     shape=("n", "k"),
     features=lambda device, sizes: gemm_features(device, sizes["m"], sizes["n"], sizes["k"]),
-    boosting=Boosting(num_trees=400, max_leaves=31, max_depth=10, learning_rate=0.08, max_min_leaf=20),
+    boosting=Boosting(max_trees=400, max_leaves=31, max_depth=10, learning_rate=0.08, max_min_leaf=20),
 )
 PREFILL = Kind(
     "prefill",
@@ -97,7 +97,7 @@ MIXED = Kind(
     axes=("chunk", "prefix", "num_decodes", "kv_mean", "q_heads", "kv_heads"),
     shape=_HEADS,
     features=lambda device, sizes: mixed_features(device, _attention(sizes)),
-    boosting=Boosting(num_trees=250, max_leaves=63, max_depth=7, learning_rate=0.12, max_min_leaf=10),
+    boosting=Boosting(max_trees=250, max_leaves=63, max_depth=7, learning_rate=0.12, max_min_leaf=10),
 )
 KINDS = (GEMM, PREFILL, DECODE, MIXED)
 
