@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
@@ -36,7 +36,15 @@ SLO_KEY = re.compile(
 
 
 def slo_key(key: str) -> str:
-    """The canonical form of `<statistic>_<metric>_<unit>` (itl becomes tbt); ValueError says why not."""
+    """The canonical form of `<statistic>_<metric>_<unit>` (itl becomes tbt); ValueError says why not.
+
+    Before it may stand a class of requests and a dot: `chat.p99_tbt_ms`.
+    """
+    of_class, dot, key = key.rpartition(".")
+    return f"{of_class}{dot}{_plain_slo_key(key)}"
+
+
+def _plain_slo_key(key: str) -> str:
     match = SLO_KEY.fullmatch(key)
     if match is None:
         raise ValueError("an SLO is <statistic>_<metric>_<unit>, such as p99_tbt_ms")
@@ -53,21 +61,32 @@ def slo_key(key: str) -> str:
 
 
 def _canonical_slo(value: Any) -> Any:
-    """Keys checked and put in canonical words; a bound of null is dropped, so that an override lifts it."""
+    """Keys checked and put in canonical words; a bound of null is dropped, so that an override lifts it.
+
+    The bounds of a class may stand below its name: `chat: {p99_tbt_ms: 50}` is `chat.p99_tbt_ms: 50`.
+    """
     if not isinstance(value, Mapping):
         return value
     bounds: dict[str, Any] = {}
-    for key, bound in value.items():
+    for key, bound in _flat(value):
         try:
-            name = slo_key(str(key))
+            name = slo_key(key)
             if _same_quantity(name, bounds):
                 raise ValueError("this quantity has a bound already")
         except ValueError as error:
-            context = {"key": str(key), "problem": str(error)}
+            context = {"key": key, "problem": str(error)}
             raise PydanticCustomError("bad_key", "{problem}", context) from None
         if bound is not None:
             bounds[name] = bound
     return bounds
+
+
+def _flat(bounds: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for key, bound in bounds.items():
+        if isinstance(bound, Mapping):
+            yield from ((f"{key}.{inner}", value) for inner, value in bound.items())
+        else:
+            yield str(key), bound
 
 
 def _same_quantity(key: str, bounds: Mapping[str, Any]) -> list[str]:
@@ -162,7 +181,10 @@ class Scenario(Spec):
 
 
 def _lift_bound(bounds: dict[str, Any], key: str) -> None:
-    """Remove the bounds on the quantity of `key`; a key that is no SLO is left for validation to report."""
+    """Remove the bounds on the quantity of `key`, or those of the class that it is; what is neither is left
+    for validation to report."""
+    for name in [name for name in bounds if name.startswith(f"{key}.")]:
+        del bounds[name]
     with suppress(ValueError):
         for name in _same_quantity(slo_key(key), bounds):
             del bounds[name]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from simulator.record import Records
+    from simulator.workload import Classes
 
 METRICS = ("ttft_s", "tbt_s", "tpot_s", "e2e_s", "scheduling_delay_s")
 
@@ -80,9 +81,22 @@ class TokenGaps(NamedTuple):
         return (shared + own).astype(np.int64)
 
 
+def slo_class(key: str) -> str:
+    """The class of requests that an SLO key bounds, `chat` of `chat.p99_tbt_ms`; "" for all requests."""
+    return key.rpartition(".")[0]
+
+
+def overall(slo: Mapping[str, float]) -> dict[str, float]:
+    """The bounds on all requests together."""
+    return {key: bound for key, bound in slo.items() if not slo_class(key)}
+
+
 def split_slo_key(key: str) -> tuple[str, str, float]:
-    """`p99_tbt_ms` as its statistic, its metric's key in `Result.metrics`, and the unit in seconds."""
-    statistic, _, rest = key.partition("_")
+    """`p99_tbt_ms` as its statistic, its metric's key in `Result.metrics`, and the unit in seconds.
+
+    A class before it is left out.
+    """
+    statistic, _, rest = key.rpartition(".")[2].partition("_")
     metric, _, unit = rest.rpartition("_")
     return statistic, f"{metric}_s", 1e-3 if unit == "ms" else 1.0
 
@@ -107,6 +121,8 @@ class Result:
     notes: tuple[str, ...]
     prefix_cache: Mapping[str, int] | None = None
     """`queried_tokens` of admitted contexts and the `hit_tokens` found; None without a prefix cache."""
+    classes: Classes | None = None
+    """The class of each request of the workload, where there are any."""
 
     # Latencies.
 
@@ -117,6 +133,14 @@ class Result:
     @cached_property
     def _gaps(self) -> TokenGaps:
         return TokenGaps.of(self.records, self._counted)
+
+    @cached_property
+    def _of_class(self) -> dict[str, NDArray[np.bool_]]:
+        """Which of the finished requests are of each class."""
+        if self.classes is None:
+            return {}
+        codes = self.classes.codes[self.records.requests["id"]]
+        return {name: codes == code for code, name in enumerate(self.classes.names)}
 
     @cached_property
     def latencies(self) -> dict[str, NDArray[np.float64]]:
@@ -135,17 +159,27 @@ class Result:
     @cached_property
     def metrics(self) -> dict[str, dict[str, float | None]]:
         """Mean, percentiles and maximum of each latency, in seconds; None where there is none."""
-        summaries = {"tbt_s": self._gaps.summary()}
+        return self._summaries(self._counted, self._gaps)
+
+    @cached_property
+    def class_metrics(self) -> dict[str, dict[str, dict[str, float | None]]]:
+        """The same for each class of requests."""
+        counted = {name: self._counted & members for name, members in self._of_class.items()}
+        return {name: self._summaries(of, TokenGaps.of(self.records, of)) for name, of in counted.items()}
+
+    def _summaries(self, counted: NDArray[np.bool_], gaps: TokenGaps) -> dict[str, dict[str, float | None]]:
+        summaries = {"tbt_s": gaps.summary()}
         for metric, values in self.latencies.items():
-            summaries[metric] = summarise(values[self._counted & ~np.isnan(values)])
+            summaries[metric] = summarise(values[counted & ~np.isnan(values)])
         return {metric: summaries[metric] for metric in METRICS}
 
     # SLOs.
 
     def value(self, slo_key: str) -> float | None:
         """What an SLO key bounds, in the key's own unit; None where nothing was measured."""
+        of_class = slo_class(slo_key)
         statistic, metric, unit_s = split_slo_key(slo_key)
-        seconds = self.metrics[metric][statistic]
+        seconds = (self.class_metrics[of_class] if of_class else self.metrics)[metric][statistic]
         return None if seconds is None else seconds / unit_s
 
     def violations(self, slo: Mapping[str, float] | None = None) -> tuple[str, ...]:
@@ -157,25 +191,31 @@ class Result:
         """Whether every bound of an SLO (by default the scenario's) holds."""
         return not self.violations(slo)
 
-    @cached_property
+    @property
     def good_requests(self) -> int:
-        """Counted requests that keep every bound of the SLO themselves.
+        """Counted requests that keep every bound of the SLO themselves, those of their class included.
 
         A bound on TTFT, TPOT, E2E or scheduling delay asks for the request's own value, whatever its
         statistic; `mean_tbt` asks for its TPOT; `p99_tbt` lets 1 % of its gaps exceed the bound, `max_tbt`
         none.
         """
+        return int(self._good.sum())
+
+    @cached_property
+    def _good(self) -> NDArray[np.bool_]:
         good = self._counted.copy()
         gaps = self.records.requests["output_tokens"] - 1
         for key, bound in self.slo.items():
             statistic, metric, unit_s = split_slo_key(key)
             if metric == "tbt_s" and statistic != "mean":
                 allowed = np.floor((1.0 - LEVELS.get(statistic, 1.0)) * gaps + 1e-9)
-                good &= self._gaps.late(bound * unit_s, len(good)) <= allowed
+                kept = self._gaps.late(bound * unit_s, len(good)) <= allowed
             else:
                 values = self.latencies["tpot_s" if metric == "tbt_s" else metric]
-                good &= ~(values > bound * unit_s)
-        return int(good.sum())
+                kept = ~(values > bound * unit_s)
+            of_class = slo_class(key)
+            good &= kept | ~self._of_class[of_class] if of_class else kept
+        return good
 
     # Rates and levels.
 
@@ -224,11 +264,14 @@ class Result:
     @property
     def goodput_rps(self) -> float:
         """Good requests per second of the time in which counted requests were served."""
+        return self._goodput_rps(self.good_requests)
+
+    def _goodput_rps(self, good: int) -> float:
         arrival = self.records.requests["arrival_s"][self._counted]
         if not len(arrival):
             return 0.0
         finished = self.records.requests["finished_s"][self._counted]
-        return self.good_requests / float(finished.max() - arrival.min())
+        return good / float(finished.max() - arrival.min())
 
     @cached_property
     def batch(self) -> dict[str, float]:
@@ -310,4 +353,19 @@ class Result:
         }
         if self.prefix_cache is not None:
             document["prefix_cache"] = dict(self.prefix_cache)
+        if self.classes is not None:
+            document["classes"] = self._class_documents(self.classes)
         return document
+
+    def _class_documents(self, classes: Classes) -> dict[str, Any]:
+        """What is known of each class alone, by name."""
+        rejected = classes.codes[[number for number, _ in self.rejections]]
+        return {
+            name: {
+                "metrics": self.class_metrics[name],
+                "requests_completed": int(self._of_class[name].sum()),
+                "requests_rejected": int((rejected == code).sum()),
+                "goodput_rps": self._goodput_rps(int((self._good & self._of_class[name]).sum())),
+            }
+            for code, name in enumerate(classes.names)
+        }

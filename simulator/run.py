@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from simpy import Environment
 
 from simulator.cluster import feed, router_named
-from simulator.errors import InfeasibleError
+from simulator.errors import ConfigError, InfeasibleError, suggest
 from simulator.kv import KVBlocks
 from simulator.latency import build_latency
 from simulator.load import load_engine, load_gpu, load_model
 from simulator.memory import kv_capacity
-from simulator.metrics import Result
+from simulator.metrics import Result, slo_class
 from simulator.prefix_cache import PrefixCache, engine_block_ids
 from simulator.record import Recorder, Records
 from simulator.replica import Replica
@@ -22,7 +22,7 @@ from simulator.schedulers import VLLMV1, Scheduler, policy_named
 from simulator.workload import Workload, build_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from simulator.config import Scenario
     from simulator.latency.model import LatencyModel
@@ -47,6 +47,7 @@ def simulate(
     if scenario.until_s is not None:
         watch = None
     workload = workload if workload is not None else build_workload(scenario.workload, seed)
+    require_classes(scenario.slo, workload)
     latency = latency if latency is not None else build_latency(scenario)
     block_size = scenario.memory.block_size_tokens if finds_prefixes(scenario) else None
     num_blocks = blocks_per_replica(scenario)
@@ -86,7 +87,16 @@ def simulate(
         extrapolated_share=(latency.num_extrapolated - extrapolated) / max(queries, 1),
         notes=(*workload.notes, *unused_ids_note(scenario, workload), *latency.notes),
         prefix_cache=prefix_cache_use([replica.scheduler.kv for replica in replicas]),
+        classes=workload.classes,
     )
+
+
+def require_classes(slo: Mapping[str, float], workload: Workload) -> None:
+    """ConfigError where an SLO bounds a class of requests that the workload does not have."""
+    names = () if workload.classes is None else workload.classes.names
+    for name in filter(None, map(slo_class, slo)):
+        if name not in names:
+            raise ConfigError(f"slo: the workload has no class {name!r}{suggest(name, names)}")
 
 
 def _advance(env: Environment, until_s: float | None) -> None:

@@ -3,7 +3,7 @@
 A percentile is broken for certain once more samples exceed its bound than it leaves room for among all that
 there will ever be. How many there will be is known beforehand: one scheduling delay a request, one gap an
 output token. Only what has already happened counts, so a run that would hold its SLO is never ended.
-Bounds on TTFT, TPOT, E2E and means are left to the end of the run.
+Bounds on TTFT, TPOT, E2E and means, and those of a class, are left to the end of the run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from simulator.metrics import split_slo_key
+from simulator.metrics import overall, split_slo_key
 from simulator.quantiles import LEVELS
 from simulator.record import Recorder
 
@@ -54,7 +54,7 @@ class Watch:
         self.gaps: list[_Bound] = []
         self.delays: list[_Bound] = []
         num_gaps = int((workload.output_tokens - 1).sum())
-        for key, bound in slo.items():
+        for key, bound in overall(slo).items():
             statistic, metric, unit_s = split_slo_key(key)
             level = 1.0 if statistic == "max" else LEVELS.get(statistic)
             if level is not None and metric == "tbt_s" and num_gaps:

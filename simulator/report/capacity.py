@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simulator.report.documents import averaged, ends, header
-from simulator.report.latencies import latency_table
+from simulator.report.latencies import class_tables, latency_table
 from simulator.report.notes import run_notes, search_notes, unique
 from simulator.report.numbers import significant, span
 from simulator.report.page import Page, Table, table
@@ -25,6 +25,7 @@ def capacity_page(capacity: Capacity, effort: Effort) -> Page:
         answer=f"{_answer(capacity)}\n{_what_breaks(capacity)}",
         tables=(
             latency_table(runs, "At capacity, mean over runs:"),
+            *class_tables(runs),
             _runs_table(capacity),
         ),
         notes=unique((*search_notes(trials[0]), *run_notes(trials))),

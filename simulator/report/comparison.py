@@ -15,13 +15,16 @@ from simulator.report.words import METRIC_WORDS, STATISTIC_WORDS, deployment, sl
 from simulator.search.comparison import Comparison, Difference
 from simulator.search.replicate import Variant
 
-SHOWN = (
+Statistics = tuple[tuple[str, tuple[str, ...]], ...]
+
+SHOWN: Statistics = (
     ("ttft_s", ("p50", "p99", "max")),
     ("tbt_s", ("p50", "p99", "p999", "max")),
     ("tpot_s", ("p50", "p99")),
     ("e2e_s", ("p50", "p99")),
     ("scheduling_delay_s", ("p50", "p99")),
 )
+SHOWN_OF_CLASS: Statistics = (("ttft_s", ("p50", "p99")), ("tbt_s", ("p99",)), ("e2e_s", ("p50", "p99")))
 FIELDS = {
     "throughput_rps": "throughput (requests/s)",
     "goodput_rps": "goodput (requests/s)",
@@ -74,20 +77,29 @@ def _table(comparison: Comparison) -> Table:
         for statistic in statistics:
             name = f"{METRIC_WORDS[metric]} {STATISTIC_WORDS[statistic]} (ms)"
             rows.append([name, *(_cell(comparison, v, metric, statistic) for v in comparison.variants)])
+    for of_class in comparison.classes:
+        for metric, statistics in SHOWN_OF_CLASS:
+            for statistic in statistics:
+                name = f"{of_class}: {METRIC_WORDS[metric]} {STATISTIC_WORDS[statistic]} (ms)"
+                cells = [_cell(comparison, v, metric, statistic, of_class) for v in comparison.variants]
+                rows.append([name, *cells])
     for field, words in FIELDS.items():
         rows.append([words, *(_cell(comparison, variant, field) for variant in comparison.variants)])
     rows.append(["stability", *(_stability(variant) for variant in comparison.variants)])
     return table(["", *(variant.label for variant in comparison.variants)], rows)
 
 
-def _cell(comparison: Comparison, variant: Variant, name: str, statistic: str | None = None) -> Cell:
+def _cell(
+    comparison: Comparison, variant: Variant, name: str, statistic: str | None = None, of_class: str = ""
+) -> Cell:
     if statistic is None:
         cell = Cell(significant(variant.mean(name)))
     else:
-        cell = latency_cell(variant, bounds_s(variant.scenario.slo), name, statistic)
+        bounds = bounds_s(variant.scenario.slo, of_class)
+        cell = latency_cell(variant, bounds, name, statistic, of_class)
     if variant is comparison.baseline:
         return cell
-    difference = comparison.difference(variant, name, statistic)
+    difference = comparison.difference(variant, name, statistic, of_class)
     return Cell(f"{cell.text} {_difference(difference)}".strip(), cell.breaks_slo)
 
 
@@ -123,13 +135,24 @@ def _differences(comparison: Comparison, variant: Variant) -> dict[str, Any]:
     """Difference from the baseline of every statistic and field: absolute, interval, whether it is noise."""
     if variant is comparison.baseline:
         return {}
-    found: dict[str, Any] = {
-        metric: {s: _difference_document(comparison.difference(variant, metric, s)) for s in STATISTICS}
-        for metric in METRICS
-    }
+    found = _metric_differences(comparison, variant)
     for field in FIELDS:
         found[field] = _difference_document(comparison.difference(variant, field))
+    if comparison.classes:
+        found["classes"] = {
+            name: _metric_differences(comparison, variant, name) for name in comparison.classes
+        }
     return found
+
+
+def _metric_differences(comparison: Comparison, variant: Variant, of_class: str = "") -> dict[str, Any]:
+    return {
+        metric: {
+            statistic: _difference_document(comparison.difference(variant, metric, statistic, of_class))
+            for statistic in STATISTICS
+        }
+        for metric in METRICS
+    }
 
 
 def _difference_document(difference: Difference | None) -> dict[str, Any] | None:

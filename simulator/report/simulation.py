@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simulator.report.documents import averaged, header
-from simulator.report.latencies import latency_table
+from simulator.report.latencies import class_tables, latency_table
 from simulator.report.notes import memory_note, run_notes
 from simulator.report.numbers import count, percent, significant
 from simulator.report.page import Page, Table, table
@@ -26,7 +26,7 @@ def simulation_page(runs: Variant, effort: Effort) -> Page:
         ]
     return Page(
         answer=_answer(runs, summary),
-        tables=(latency_table(runs), _engine_table(summary)),
+        tables=(latency_table(runs), *class_tables(runs), _engine_table(summary)),
         notes=(memory_note(scenario), *run_notes(trials)),
         legend=f"breaks the SLO: {slo_words(scenario.slo)}",
         document=document,

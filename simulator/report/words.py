@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from simulator.metrics import split_slo_key
+from simulator.metrics import slo_class, split_slo_key
 from simulator.report.numbers import milliseconds, significant
 from simulator.search.budget import BUDGET_POLICIES
 
@@ -35,10 +35,16 @@ def statistic_of(metric: str, statistic: str) -> str:
     return f"{STATISTIC_WORDS[statistic]} {METRIC_WORDS[metric]}"
 
 
+def bounded(key: str) -> str:
+    """What a key of an SLO bounds, e.g. "P99 TBT", or "P99 TBT of chat" for one class."""
+    statistic, metric, _ = split_slo_key(key)
+    of_class = slo_class(key)
+    return statistic_of(metric, statistic) + (f" of {of_class}" if of_class else "")
+
+
 def bound(key: str, value: float) -> str:
     """One bound of an SLO, e.g. "P99 TBT <= 50 ms"."""
-    statistic, metric, _ = split_slo_key(key)
-    return f"{statistic_of(metric, statistic)} <= {value:g} {key.rpartition('_')[2]}"
+    return f"{bounded(key)} <= {value:g} {key.rpartition('_')[2]}"
 
 
 def slo_words(slo: Mapping[str, float]) -> str:
@@ -50,8 +56,8 @@ def excess_words(violations: Mapping[str, float | None], slo: Mapping[str, float
     """Broken bounds with what was measured, e.g. "P99 TBT 61.2 ms (bound 50 ms)"."""
     texts = []
     for key, value in violations.items():
-        statistic, metric, unit_s = split_slo_key(key)
-        name, unit = statistic_of(metric, statistic), key.rpartition("_")[2]
+        unit_s = split_slo_key(key)[2]
+        name, unit = bounded(key), key.rpartition("_")[2]
         if value is None:
             texts.append(f"{name} over {slo[key]:g} {unit}")
             continue

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from simulator.errors import ConfigError, InfeasibleError
+from simulator.metrics import overall
 from simulator.search.effort import Effort
 from simulator.search.replication import (
     TRIAL_REQUESTS,
@@ -96,7 +97,7 @@ def capacity_scenario(scenario: Scenario) -> Scenario:
         updates["workload.arrivals"] = "poisson"
     if scenario.workload.num_requests is None:
         updates["workload.num_requests"] = TRIAL_REQUESTS
-    if not any("_scheduling_delay_" in key for key in scenario.slo):
+    if not any("_scheduling_delay_" in key for key in overall(scenario.slo)):
         updates[f"slo.{MEDIAN_DELAY_KEY}"] = MEDIAN_DELAY_S
     return scenario.with_(updates)
 

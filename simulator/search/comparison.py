@@ -52,11 +52,18 @@ class Comparison:
         """The variant that the others are compared with."""
         return self.variants[0]
 
-    def difference(self, variant: Variant, name: str, statistic: str | None = None) -> Difference | None:
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of requests that all variants have."""
+        shared = [set(variant.classes) for variant in self.variants]
+        return tuple(name for name in self.baseline.classes if all(name in each for each in shared))
+
+    def difference(
+        self, variant: Variant, name: str, statistic: str | None = None, of_class: str = ""
+    ) -> Difference | None:
         """A variant against the baseline, run by run; None where either measured nothing."""
-        pairs = list(
-            zip(self.baseline.values(name, statistic), variant.values(name, statistic), strict=False)
-        )
+        values = [each.values(name, statistic, of_class) for each in (self.baseline, variant)]
+        pairs = list(zip(*values, strict=False))
         if not pairs:
             return None
         interval = mean_interval([value - base for base, value in pairs])

@@ -24,16 +24,22 @@ class Variant:
     scenario: Scenario
     trials: tuple[Trial, ...] = ()
 
-    def values(self, name: str, statistic: str | None = None) -> list[float]:
+    def values(self, name: str, statistic: str | None = None, of_class: str = "") -> list[float]:
         """A metric's statistic (or a plain field of the result) in every run; empty if any run lacks it."""
-        values = [trial.value(name, statistic) for trial in self.trials]
+        values = [trial.value(name, statistic, of_class) for trial in self.trials]
         present = [value for value in values if value is not None]
         return present if len(present) == len(values) else []
 
-    def mean(self, name: str, statistic: str | None = None) -> float | None:
+    def mean(self, name: str, statistic: str | None = None, of_class: str = "") -> float | None:
         """Mean over the runs; None where a run measured nothing."""
-        values = self.values(name, statistic)
+        values = self.values(name, statistic, of_class)
         return mean(values) if values else None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of requests that every run knows."""
+        found = [trial.document.get("classes", {}) for trial in self.trials]
+        return tuple(name for name in found[0] if all(name in each for each in found)) if found else ()
 
     def runs_held(self) -> int:
         """In how many runs the SLO held."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simulator.batch import BatchShape, Chunk
+from simulator.metrics import overall
 from simulator.search.grid import TILE
 
 if TYPE_CHECKING:
@@ -89,7 +90,11 @@ def iteration_s(latency: LatencyModel, shape: BatchShape) -> float:
 
 def tbt_bound_s(slo: Mapping[str, float]) -> float | None:
     """The strictest bound on TBT in seconds, whatever its statistic."""
-    bounds = [bound * (1e-3 if key.endswith("_ms") else 1.0) for key, bound in slo.items() if "_tbt_" in key]
+    bounds = [
+        bound * (1e-3 if key.endswith("_ms") else 1.0)
+        for key, bound in overall(slo).items()
+        if "_tbt_" in key
+    ]
     return min(bounds, default=None)
 
 

@@ -46,12 +46,11 @@ class Trial:
             and not self.violations
         )
 
-    def value(self, name: str, statistic: str | None = None) -> float | None:
+    def value(self, name: str, statistic: str | None = None, of_class: str = "") -> float | None:
         """One statistic of a latency in seconds, `value("tbt_s", "p99")`, or a field of the result,
         `value("throughput_rps")`; None where nothing was measured."""
-        number: float | None = (
-            self.document[name] if statistic is None else self.document["metrics"][name][statistic]
-        )
+        document = self.document["classes"][of_class] if of_class else self.document
+        number: float | None = document[name] if statistic is None else document["metrics"][name][statistic]
         return number
 
 
