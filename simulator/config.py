@@ -24,6 +24,8 @@ Policy = Literal[
     "stall_free", "prefill_first", "decode_first", "orca", "hybrid_only", "chunked_only", "vllm_v1"
 ]
 
+Routing = Literal["round_robin", "random", "least_outstanding", "power_of_two", "prefix_affinity"]
+
 Ways = Annotated[int, Field(ge=1, le=1024)]
 
 SLO_STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "max")
@@ -147,7 +149,8 @@ class Scenario(Spec):
     cluster: str | None = None
     """Interconnect; by default the GPU's usual one."""
     replicas: Count = 1
-    routing: Literal["round_robin", "least_outstanding"] = "round_robin"
+    routing: Routing = "round_robin"
+    """Which replica a request goes to, at its arrival."""
     scheduler: SchedulerSpec = SchedulerSpec()
     memory: MemorySpec = MemorySpec()
     engine: str = "vllm-v1"

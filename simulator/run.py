@@ -67,7 +67,7 @@ def simulate(
         if watch:
             watch.rejected()
 
-    route = router_named(scenario.routing, replicas)
+    route = router_named(scenario.routing, replicas, seed)
     env.process(feed(env, within_limit(workload, reject, block_size), route, reject))
     _advance(env, scenario.until_s)
 
@@ -154,7 +154,10 @@ def finds_prefixes(scenario: Scenario) -> bool:
 
 
 def unused_ids_note(scenario: Scenario, workload: Workload) -> tuple[str, ...]:
-    """Says so where a workload tells of shared prefixes and the engine does not share them."""
+    """Says so where a workload tells of shared prefixes and the engine does not share them, or where the
+    routing goes by them and there are none."""
+    if scenario.routing == "prefix_affinity" and not (workload.block_ids and finds_prefixes(scenario)):
+        return ("prefix_affinity: no prefixes to go by (no block ids or no prefix cache): least_outstanding",)
     if workload.block_ids is None or finds_prefixes(scenario):
         return ()
     return (f"{scenario.scheduler.policy} has no prefix cache: shared prefixes are computed each time",)
