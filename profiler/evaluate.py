@@ -13,16 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from profiler.families import DECODE, MIXED, PREFILL, Family, families
+from profiler.families import DECODE, MIXED, PREFILL, Family, families, sizes_of
 from profiler.fit import device_of, fit_family
+from profiler.makespan import parse_lengths, slowdown
 from profiler.splits import FOLDS, SPLITS, held_out
-from profiler.tables import KernelTable
+from profiler.tables import KernelRow, KernelTable
 from simulator.latency.kernels import Array
 
 Predictor = Callable[[Family, Family], Array]
 """(points that may be learned from, points to predict) -> microseconds."""
 
 FOREST_TREES = 30
+MAX_SCHEDULED = 3000  # batches whose thread blocks are scheduled one by one
 UNEQUAL = 1.01  # longest over mean KV length, from which on the lengths of a batch count as unequal
 
 
@@ -96,7 +98,7 @@ def evaluate(table: KernelTable, folds: int = FOLDS, splits: tuple[str, ...] = S
     for family in found.values():
         for split in splits:
             rows += _split_rows(family, split, folds)
-    rows += _physics_rows(found)
+    rows += _physics_rows(table, found)
     return EvaluationReport(table.origin, table.meta.device, tuple(rows))
 
 
@@ -195,18 +197,44 @@ def _raw(family: Family) -> Array:
 METHODS: dict[str, Predictor] = {"ours": _ours, "random forest": _forest, "interpolation": _interpolation}
 
 
-def _physics_rows(found: dict[str, Family]) -> Iterator[Errors]:
+def _physics_rows(table: KernelTable, found: dict[str, Family]) -> Iterator[Errors]:
     """What stands in for measurements that a table may lack, judged where this one has them."""
     prefill, decode, mixed = (found.get(kind.name) for kind in (PREFILL, DECODE, MIXED))
     if prefill is not None:
         on_prefix = prefill.sizes["prefix"] > 0
         if on_prefix.any() and not on_prefix.all():
             yield _errors("prefill", "prefix", "formula", [_pooled(prefill, [on_prefix], _ours)])
-    if mixed is None:
-        return
-    if prefill is not None and decode is not None:
+    if prefill is not None and decode is not None and mixed is not None:
         apart = fit_family(prefill).predict_us(mixed) + fit_family(decode).predict_us(mixed)
         yield _errors("mixed", "apart", "sum of both", [apart / mixed.latency_us - 1])
-    unequal = mixed.sizes["kv_max"] > UNEQUAL * mixed.sizes["kv_mean"]
-    if unequal.any() and not unequal.all():
-        yield _errors("mixed", "unequal", "ours", [_pooled(mixed, [unequal], _ours)])
+    for family in (decode, mixed):
+        if family is not None and 0 < _unequal(family).sum() < len(family):
+            yield _errors(
+                family.kind.name, "unequal", "mean, longest", [_pooled(family, [_unequal(family)], _ours)]
+            )
+    if mixed is not None and not _unequal(mixed).all():
+        yield from _scheduled_rows(table, mixed)
+
+
+def _unequal(family: Family) -> np.ndarray:
+    return np.asarray(family.sizes["kv_max"] > UNEQUAL * family.sizes["kv_mean"])
+
+
+def _scheduled_rows(table: KernelTable, mixed: Family) -> Iterator[Errors]:
+    """Batches whose unequal lengths are known: the fit of equal ones, and how the lengths fill the SMs."""
+    rows = table.select("attention")
+    rows = rows.where((rows["decode_kv_lengths"] != "") & (rows["num_chunks"] > 0))
+    if not len(rows):
+        return
+    rows = rows.where(np.random.default_rng(0).permutation(len(rows)) < MAX_SCHEDULED)
+    sizes = sizes_of(rows, MIXED)
+    equal_sizes = {**sizes, "kv_max": sizes["kv_mean"]}
+    equal = Family(MIXED, mixed.device, equal_sizes, rows["latency_us"], np.zeros(len(rows), dtype=bool))
+    base = fit_family(mixed.where(~_unequal(mixed))).predict_us(equal)
+    ratio = np.array([_slowdown(row, mixed.device.sm_count) for row in rows.rows()])
+    yield _errors("mixed", "unequal", "all lengths", [base * ratio / rows["latency_us"] - 1])
+
+
+def _slowdown(row: KernelRow, sm_count: int) -> float:
+    lengths = parse_lengths(row.decode_kv_lengths)
+    return slowdown(sm_count, row.q_heads, row.chunk_tokens, row.prefix_tokens, lengths)

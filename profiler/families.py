@@ -111,12 +111,15 @@ def families(table: KernelTable, device: Device) -> list[Family]:
 def _family(table: KernelTable, kind: Kind, device: Device) -> Family:
     rows = _rows(table, kind)
     rows = rows.where(rows["dtype"] == _main_dtype(rows))
-    sizes = {
-        name: values.astype(float)
-        for name, values in (_gemm_sizes(rows) if kind is GEMM else _attention_sizes(rows)).items()
-    }
+    sizes = sizes_of(rows, kind)
     off_grid = np.char.find(rows["flags"].astype(str), "off_grid") >= 0
     return _merge_repeats(Family(kind, device, sizes, rows["latency_us"], off_grid))
+
+
+def sizes_of(rows: KernelTable, kind: Kind) -> dict[str, Array]:
+    """The sizes of a kind's rows, one by one."""
+    columns = _gemm_sizes(rows) if kind is GEMM else _attention_sizes(rows)
+    return {name: values.astype(float) for name, values in columns.items()}
 
 
 def _rows(table: KernelTable, kind: Kind) -> KernelTable:

@@ -4,8 +4,9 @@ A row is one measured point. Columns that do not apply are empty: they read as 0
 
 - gemm: m, n, k of [m, k] x [k, n] on one rank;
 - attention: num_chunks chunks of chunk_tokens each, every one on prefix_tokens; num_decodes decodes whose KV
-  lengths (the new token included) sum to decode_kv_tokens, the largest being decode_kv_max_tokens; q_heads,
-  kv_heads, head_dim, window (0 = none);
+  lengths (the new token included) sum to decode_kv_tokens, the largest being decode_kv_max_tokens, and
+  decode_kv_lengths listing them where they differ and are known (`3x100 1x400`); q_heads, kv_heads,
+  head_dim, window (0 = none);
 - all_reduce, send_recv: message_bytes, world_size, topology (nvlink, nvlink_pair, pcie, ethernet);
 - rmsnorm, rope, activation, kv_write, embedding: m tokens of `width` elements;
 - sampler: m sequences over a vocabulary of `width`;
@@ -72,6 +73,7 @@ class KernelRow:
     num_decodes: int = 0
     decode_kv_tokens: int = 0
     decode_kv_max_tokens: int = 0
+    decode_kv_lengths: str = ""
     q_heads: int = 0
     kv_heads: int = 0
     head_dim: int = 0
@@ -90,7 +92,7 @@ class KernelRow:
 
 
 COLUMNS: tuple[str, ...] = tuple(field.name for field in fields(KernelRow))
-_TEXT = ("op", "dtype", "topology", "pass_id", "flags")
+_TEXT = ("op", "dtype", "decode_kv_lengths", "topology", "pass_id", "flags")
 _STATISTICS = ("latency_us", "p10_us", "p90_us")
 _NOT_IN_KEY = (*_STATISTICS, "num_samples", "flags")
 KEY_COLUMNS: tuple[str, ...] = tuple(name for name in COLUMNS if name not in _NOT_IN_KEY)
@@ -194,6 +196,7 @@ class TableWriter:
             write_meta(self.folder, meta)
         if self._rows_path.exists():
             _drop_cut_line(self._rows_path)
+            _check_header(self._rows_path)
 
 
 def read_meta(folder: Path) -> TableMeta:
@@ -259,6 +262,13 @@ def _drop_cut_line(path: Path) -> None:
     if data and not data.endswith(b"\n"):
         with path.open("r+b") as file:
             file.truncate(data.rfind(b"\n") + 1)
+
+
+def _check_header(path: Path) -> None:
+    with path.open(encoding="utf-8") as file:
+        header = file.readline().rstrip("\n")
+    if header not in ("", ",".join(COLUMNS)):
+        raise InputError(f"{path}: its columns are not those that this release writes; choose another folder")
 
 
 def _read_rows(path: Path) -> Iterator[KernelRow]:

@@ -145,6 +145,7 @@ def _skew_rows(path: Path, layout: _Layout, iterations: int) -> Iterator[KernelR
             **_chunk(line.count("pc"), line.count("kp")),
             **_decodes(decodes, total, kv_big + 1),
             **layout.heads,
+            decode_kv_lengths=f"{big}x{kv_big + 1} {decodes - big}x{kv + 1}",
             latency_us=line.number("t_skew_us") / iterations,
             pass_id=SKEW_PASS,
         )
