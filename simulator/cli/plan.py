@@ -72,14 +72,14 @@ def plan(
         from simulator.search.plan_space import ask
         from simulator.search.prices import load_prices
 
-        bounds = [f"slo={{{', '.join(f'{key}: {value}' for key, value in _pairs('--slo', slo))}}}"]
-        loaded = load_scenario(scenario, [*options.sets, *(bounds if slo else ())])
-        own = {name: _dollars(name, value) for name, value in _pairs("--price", price)}
+        loaded = load_scenario(scenario, options.sets)
+        if slo:
+            loaded = loaded.with_({"slo": _numbers("--slo", slo)}, where="--slo")
         question = ask(
             loaded,
             rate,
             routing,
-            load_prices(prices).with_(own),
+            load_prices(prices).with_(_numbers("--price", price)),
             max_gpus=max_gpus,
             gpus=_split(gpus),
             policies=_split(policies),
@@ -96,22 +96,15 @@ def _split(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name.strip() for each in names for name in each.split(",") if name.strip())
 
 
-def _pairs(option: str, texts: tuple[str, ...]) -> list[tuple[str, str]]:
-    """The two sides of each name=value."""
-    pairs = [
-        (name.strip(), equals, value.strip()) for name, equals, value in (t.partition("=") for t in texts)
-    ]
-    for (name, equals, value), text in zip(pairs, texts, strict=True):
-        if not (name and equals and value):
-            raise ConfigError(f"{option} {text}: must be name=value")
-    return [(name, value) for name, _, value in pairs]
-
-
-def _dollars(name: str, text: str) -> float:
-    try:
-        dollars = float(text)
-    except ValueError:
-        dollars = 0.0
-    if not 0 < dollars < float("inf"):
-        raise ConfigError(f"--price {name}={text}: must be a number of dollars above 0")
-    return dollars
+def _numbers(option: str, texts: tuple[str, ...]) -> dict[str, float]:
+    """The numbers in arguments of the form name=number, by name; ConfigError for any that is not positive."""
+    numbers = {}
+    for text in texts:
+        name, _, value = (part.strip() for part in text.partition("="))
+        try:
+            numbers[name] = float(value)
+        except ValueError:
+            numbers[name] = 0.0
+        if not name or not 0 < numbers[name] < float("inf"):
+            raise ConfigError(f"{option} {text}: must be NAME=NUMBER with a number above 0")
+    return numbers

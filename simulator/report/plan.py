@@ -10,7 +10,7 @@ from simulator.report.documents import averaged, header
 from simulator.report.latencies import bounds_s, latency_cell
 from simulator.report.launch import launch_commands, launch_table
 from simulator.report.notes import memory_note, run_notes, unique
-from simulator.report.numbers import count, percent, significant
+from simulator.report.numbers import MISSING, count, percent, significant
 from simulator.report.page import Cell, Page, Table, table
 from simulator.report.words import bound, deployment, policy, slo_words
 from simulator.search.inputs import requests_of
@@ -101,7 +101,7 @@ def _tightest(found: Deployment) -> tuple[str, float]:
 
 
 def _limits(binding: Binding) -> str:
-    return " or ".join(binding.limits)
+    return " or ".join(binding.limits) or f"nothing up to {binding.load_share:.1f} x its load"
 
 
 def _deployments_table(plan: Plan) -> Table:
@@ -144,7 +144,7 @@ def _limits_table(plan: Plan) -> Table:
             str(found.settings.max_num_seqs),
             f"{bound(*_bound_of(found))}, {percent(_tightest(found)[1])}",
             _limits(binding),
-            what_breaks(binding.breaks),
+            what_breaks(binding.breaks) if binding.breaks else MISSING,
         ]
         for found, binding in zip(plan.deployments, plan.bindings, strict=True)
     ]
@@ -231,7 +231,7 @@ def _deployment_document(found: Deployment, plan: Plan) -> dict[str, Any]:
 def _binding_document(binding: Binding) -> dict[str, Any]:
     return {
         "limits": list(binding.limits),
-        "breaks": dict(binding.breaks.violations),
+        "breaks": dict(binding.breaks.violations) if binding.breaks else {},
         "load_share": binding.load_share,
         "time_shares": dict(binding.parts),
     }

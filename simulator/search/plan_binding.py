@@ -32,11 +32,12 @@ class Binding:
     """What binds a deployment, and what shows it."""
 
     limits: tuple[str, ...]
-    """Of tokens, sequences, KV memory: those whose doubling helps; else compute, links or host."""
+    """Of tokens, sequences, KV memory: those whose doubling helps; else compute, links or host. None where
+    even the largest load held."""
     load_share: float
-    """The load at which a replica breaks the SLO, as a share of its part of the whole load."""
-    breaks: Trial
-    """The replica's run at that load."""
+    """The load at which a replica breaks the SLO, or the largest tried, as a share of what it is given."""
+    breaks: Trial | None
+    """The replica's run at that load; None where it held."""
     parts: Mapping[str, float]
     """Shares of an average iteration's time, summed over the stages."""
 
@@ -51,6 +52,8 @@ def find_binding(question: Question, fleet: Fleet, seed: int, run: RunTrial) -> 
         share *= STEP
         trial = run(_loaded(question, fleet, share), seed)
     parts = _parts(trial)
+    if serves(trial):
+        return Binding((), share, None, parts)
     relieved = [
         name
         for name, scenario in _relaxed(trial.scenario).items()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from simulator.batch import BatchShape, Chunk
-from simulator.metrics import split_slo_key
+from simulator.metrics import overall, split_slo_key
 from simulator.quantiles import LEVELS
 from simulator.run import blocks_per_replica
 from simulator.search.inputs import latency_of, requests_of
@@ -116,7 +116,7 @@ def _fluid_rate(latency: LatencyModel, mix: Mix, kv_tokens: int, question: Quest
 
 def _tail_tbt_s(slo: Mapping[str, float]) -> float:
     """The strictest bound on the tail of TBT in seconds."""
-    bounds = [bound * split_slo_key(key)[2] for key, bound in slo.items() if _is_tail_tbt(key)]
+    bounds = [bound * split_slo_key(key)[2] for key, bound in overall(slo).items() if _is_tail_tbt(key)]
     return min(bounds, default=float("inf"))
 
 
@@ -130,7 +130,7 @@ def _slow_prompts(latency: LatencyModel, requests: Workload, slo: Mapping[str, f
 
     With a prefix cache parts of prompts need no computing, so nothing is said there.
     """
-    for key, bound in slo.items():
+    for key, bound in overall(slo).items():
         statistic, metric, unit_s = split_slo_key(key)
         level = 1.0 if statistic == "max" else LEVELS.get(statistic)
         if metric != "ttft_s" or level is None or requests.block_ids is not None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.errors import ConfigError
-from simulator.load import load_cluster, load_gpu, load_model, looks_like_path
+from simulator.load import load_cluster, load_gpu, load_model
 from simulator.memory import max_model_len
-from simulator.resources import list_configs
+from simulator.metrics import slo_class, split_slo_key
 from simulator.run import blocks_per_replica
 from simulator.search.budget import BUDGET_POLICIES
 from simulator.search.capacity import capacity_scenario
 from simulator.search.inputs import requests_of
-from simulator.search.prices import PriceList
+from simulator.search.prices import PriceList, gpu_named
 
 if TYPE_CHECKING:
     from simulator.config import Scenario
@@ -155,17 +155,6 @@ def plan_scenario(scenario: Scenario, rate_rps: float, routing: str) -> Scenario
     )
 
 
-def gpu_named(name: str) -> str:
-    """The shipped GPU with that name or, if it is the only one, with these parts (a100_sxm), or a file's."""
-    shipped = list_configs("gpus")
-    parts = set(name.split("_"))
-    fitting = [each for each in shipped if parts <= set(each.split("_"))]
-    if name in shipped or looks_like_path(name) or len(fitting) != 1:
-        load_gpu(name)
-        return name
-    return fitting[0]
-
-
 def fits(scenario: Scenario) -> bool:
     """Whether weights and activations leave room for a KV cache, and the split is one the model allows."""
     return not misfit(scenario)
@@ -197,12 +186,10 @@ def tightness(trial: Trial) -> float:
 
 def ratios(trial: Trial) -> dict[str, float]:
     """Each bounded quantity of a whole trial over its bound."""
-    from simulator.metrics import split_slo_key
-
     found = {}
     for key, bound in trial.scenario.slo.items():
         statistic, metric, unit_s = split_slo_key(key)
-        found[key] = (trial.value(metric, statistic) or 0.0) / (unit_s * bound)
+        found[key] = (trial.value(metric, statistic, slo_class(key)) or 0.0) / (unit_s * bound)
     return found
 
 
