@@ -24,12 +24,18 @@ workload:
 slo: {p99_tbt_ms: 20}
 """
 CAPACITY = ("capacity", "small.yaml", "--runs", "2")
+# fmt: off
 QUESTIONS = {
     "capacity": CAPACITY,
     "budget": ("budget", "small.yaml", "--runs", "1", "--budgets", "256", "512"),
     "compare": ("compare", "small.yaml", "--policy", "orca", "--policy", "stall_free", "--runs", "2"),
     "reproduce": ("reproduce", "--only", "chunking"),
+    "plan": (
+        "plan", "small.yaml", "--rate", "8", "--gpus", "h100_sxm,a100_sxm", "--max-gpus", "2",
+        "--runs", "1", "--budgets", "512", "--sequences", "32",
+    ),
 }
+# fmt: on
 
 
 def answer(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -42,7 +48,7 @@ def answer(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
 
 
