@@ -17,8 +17,8 @@ from simulator.latency import build_latency
 from simulator.load import load_scenario
 
 NOISE_PCT = (-60.0, 150.0)
-"""A CPU that others share halves or doubles its speed between two steps of the walk; one layer counted in place
-of four, or a unit mistaken, would lie outside."""
+"""A CPU that others share halves or doubles its speed between two steps of the walk; one layer counted
+in place of four, or a unit mistaken, would lie outside."""
 
 
 WITHIN_BUDGET = replace(
