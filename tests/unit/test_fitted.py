@@ -165,7 +165,7 @@ def test_a_damaged_artefact_is_named(tmp_path: Path, change: dict[str, object], 
 def test_what_is_no_artefact_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
-    with pytest.raises(CalibrationError, match="x.json"):
+    with pytest.raises(CalibrationError, match=r"x\.json"):
         FittedKernels.load(path, load_gpu("h100_sxm"))
 
 
