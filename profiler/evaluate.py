@@ -18,13 +18,13 @@ from profiler.fit import device_of, fit_family
 from profiler.makespan import parse_lengths, slowdown
 from profiler.splits import FOLDS, SPLITS, held_out
 from profiler.tables import KernelRow, KernelTable
+from simulator.latency import uneven
 from simulator.latency.kernels import Array
 
 Predictor = Callable[[Family, Family], Array]
 """(points that may be learned from, points to predict) -> microseconds."""
 
 FOREST_TREES = 30
-MAX_SCHEDULED = 3000  # batches whose thread blocks are scheduled one by one
 UNEQUAL = 1.01  # longest over mean KV length, from which on the lengths of a batch count as unequal
 
 
@@ -207,34 +207,41 @@ def _physics_rows(table: KernelTable, found: dict[str, Family]) -> Iterator[Erro
     if prefill is not None and decode is not None and mixed is not None:
         apart = fit_family(prefill).predict_us(mixed) + fit_family(decode).predict_us(mixed)
         yield _errors("mixed", "apart", "sum of both", [apart / mixed.latency_us - 1])
-    for family in (decode, mixed):
-        if family is not None and 0 < _unequal(family).sum() < len(family):
-            yield _errors(
-                family.kind.name, "unequal", "mean, longest", [_pooled(family, [_unequal(family)], _ours)]
-            )
-    if mixed is not None and not _unequal(mixed).all():
-        yield from _scheduled_rows(table, mixed)
+    if mixed is not None and 0 < _unequal(mixed).sum() < len(mixed):
+        yield from _unequal_rows(table, mixed)
 
 
 def _unequal(family: Family) -> np.ndarray:
     return np.asarray(family.sizes["kv_max"] > UNEQUAL * family.sizes["kv_mean"])
 
 
-def _scheduled_rows(table: KernelTable, mixed: Family) -> Iterator[Errors]:
-    """Batches whose unequal lengths are known: the fit of equal ones, and how the lengths fill the SMs."""
+def _unequal_rows(table: KernelTable, mixed: Family) -> Iterator[Errors]:
+    """Batches of unequal KV lengths: the fit of equal ones, and what is known of the lengths."""
     rows = table.select("attention")
-    rows = rows.where((rows["decode_kv_lengths"] != "") & (rows["num_chunks"] > 0))
-    if not len(rows):
-        return
-    rows = rows.where(np.random.default_rng(0).permutation(len(rows)) < MAX_SCHEDULED)
+    rows = rows.where((rows["num_chunks"] > 0) & (rows["num_decodes"] > 0))
+    rows = rows.where(rows["decode_kv_max_tokens"] * rows["num_decodes"] > UNEQUAL * rows["decode_kv_tokens"])
     sizes = sizes_of(rows, MIXED)
     equal_sizes = {**sizes, "kv_max": sizes["kv_mean"]}
     equal = Family(MIXED, mixed.device, equal_sizes, rows["latency_us"], np.zeros(len(rows), dtype=bool))
-    base = fit_family(mixed.where(~_unequal(mixed))).predict_us(equal)
-    ratio = np.array([_slowdown(row, mixed.device.sm_count) for row in rows.rows()])
-    yield _errors("mixed", "unequal", "all lengths", [base * ratio / rows["latency_us"] - 1])
+    at_mean = fit_family(mixed.where(~_unequal(mixed))).predict_us(equal)
+    sm_count = mixed.device.sm_count
+    ways: dict[str, Callable[[KernelRow], float]] = {
+        "mean": lambda row: 1.0,
+        "mean, longest": lambda row: _from_longest(row, sm_count),
+    }
+    if (rows["decode_kv_lengths"] != "").all():
+        ways["all lengths"] = lambda row: _from_lengths(row, sm_count)
+    for way, ratio in ways.items():
+        ratios = np.array([ratio(row) for row in rows.rows()])
+        yield _errors("mixed", "unequal", way, [at_mean * ratios / rows["latency_us"] - 1])
 
 
-def _slowdown(row: KernelRow, sm_count: int) -> float:
+def _from_longest(row: KernelRow, sm_count: int) -> float:
+    mean = row.decode_kv_tokens / row.num_decodes
+    chunk, prefix, decodes = row.chunk_tokens, row.prefix_tokens, row.num_decodes
+    return uneven.slowdown(sm_count, row.q_heads, chunk, prefix, decodes, mean, row.decode_kv_max_tokens)
+
+
+def _from_lengths(row: KernelRow, sm_count: int) -> float:
     lengths = parse_lengths(row.decode_kv_lengths)
     return slowdown(sm_count, row.q_heads, row.chunk_tokens, row.prefix_tokens, lengths)
