@@ -131,6 +131,7 @@ def fit(tables: Sequence[KernelTable], name: str) -> tuple[dict[str, Any], FitRe
         "gpu": gpu.name,
         "device": _device_json(device_of(gpu.name)),
         "attention_includes_kv_write": any(_writes_kv(table) for table in tables),
+        "times_include_gaps": all(table.meta.gaps == "included" for table in tables),
         "sources": [f"{table.meta.source or table.origin} ({_conditions(table)})" for table in tables],
         "licence": "; ".join(dict.fromkeys(table.meta.licence for table in tables if table.meta.licence)),
         "notes": [*_foreign_notes(tables), *_prefix_notes(fits)],

@@ -83,6 +83,7 @@ def _table_meta(meta: dict[str, Any], folder: Path) -> TableMeta:
         backend="vllm",
         page_size=int(engine.get("block_size", 0)),
         kv_write="included",
+        gaps="excluded",
         protocol=f"CUDA kernel times, mean of {meta.get('measurement_iterations', '?')}, dummy weights",
         source=f"casys-kaist/LLMServingSim, profile of {meta['model']}",
         licence="MIT",
