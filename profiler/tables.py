@@ -50,6 +50,8 @@ class TableMeta(BaseModel):
     page_size: int = 0
     kv_write: Literal["included", "excluded"] = "excluded"
     """Whether the attention rows contain the write of new keys and values into the cache."""
+    gaps: Literal["included", "excluded"] = "included"
+    """Whether times contain the gap before a kernel: replayed graphs do, sums of kernel durations do not."""
     protocol: str = ""
     source: str = ""
     licence: str = ""

@@ -76,7 +76,7 @@ def import_vidur(folder: Path, out: Path) -> ImportReport:
 
 
 def _meta(gpu: str, source: str) -> TableMeta:
-    return TableMeta(device=gpu, protocol=PROTOCOL, source=source, licence=LICENCE)
+    return TableMeta(device=gpu, gaps="excluded", protocol=PROTOCOL, source=source, licence=LICENCE)
 
 
 def _layer_rows(line: CsvRow) -> Iterator[KernelRow]:

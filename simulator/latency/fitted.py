@@ -19,7 +19,7 @@ from simulator.latency.features import ELEMENTWISE_PASSES, FEATURES_VERSION, Dev
 from simulator.latency.fitted_attention import FittedAttention
 from simulator.latency.fitted_gemm import FittedGemm
 from simulator.latency.fitted_links import MeasuredCollective
-from simulator.latency.kernels import Array, AttentionHeads, AttentionRange
+from simulator.latency.kernels import KERNEL_GAP_S, Array, AttentionHeads, AttentionRange
 from simulator.latency.roofline import RooflineKernels
 
 SCHEMA_VERSION = 1
@@ -34,6 +34,7 @@ class FittedKernels:
         """Raises KeyError, TypeError or ValueError where the artefact is damaged; `load` names the file."""
         self.name = str(artefact["name"])
         self.attention_includes_kv_write = bool(artefact["attention_includes_kv_write"])
+        self.gap_s = 0.0 if artefact.get("times_include_gaps", True) else KERNEL_GAP_S
         self._roofline = RooflineKernels(gpu)
         self._device = Device(**artefact["device"])
         self._gemm = FittedGemm(artefact["gemm"], self._device) if "gemm" in artefact else None

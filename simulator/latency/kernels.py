@@ -35,6 +35,10 @@ class AttentionRange:
     measured_heads: bool = True
 
 
+KERNEL_GAP_S = 1e-6
+"""From the end of a kernel to the start of the next in a replayed CUDA graph; a round figure, not fitted."""
+
+
 class Kernels(Protocol):
     """Kernel times of one GPU in seconds; the array arguments of a call broadcast to its answer."""
 
@@ -42,6 +46,8 @@ class Kernels(Protocol):
     notes: tuple[str, ...]
     attention_includes_kv_write: bool
     """True where attention times contain the write of the new keys and values: it is not added again."""
+    gap_s: float
+    """What comes before each kernel beside its time: nothing where times were measured back to back."""
 
     def gemm_s(self, m: Array, n: int, k: int) -> Array:
         """[m, k] x [k, n]."""

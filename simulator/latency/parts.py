@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from simulator.hardware import BYTES_PER_VALUE, ClusterSpec, ModelSpec
+from simulator.hardware import BYTES_PER_VALUE, ClusterSpec, LinearOp, ModelSpec
 from simulator.latency.kernels import Array, AttentionHeads, AttentionRange, Kernels
 
 
@@ -56,7 +56,7 @@ class ModelParts:
     def _layer_linear_s(self, tokens: Array) -> Array:
         total = np.zeros_like(tokens)
         for op in self._linear_ops:
-            total += self._kernels.gemm_s(tokens, op.n, op.k)
+            total += self._gemm_s(tokens, op)
         return total
 
     def _layer_elementwise_s(self, tokens: Array) -> Array:
@@ -71,13 +71,17 @@ class ModelParts:
             total = total + self._elementwise_s("kv_write", tokens, 2 * heads.kv_heads * heads.head_dim)
         return total
 
+    def _gemm_s(self, tokens: Array, op: LinearOp) -> Array:
+        return self._kernels.gemm_s(tokens, op.n, op.k) + self._kernels.gap_s
+
     def _elementwise_s(self, op: str, tokens: Array, width: int) -> Array:
-        return self._kernels.elementwise_s(op, tokens, width)
+        return self._kernels.elementwise_s(op, tokens, width) + self._kernels.gap_s
 
     def _all_reduce_s(self, num_values: Array) -> Array:
         if self._tensor == 1:
             return np.zeros_like(num_values)
-        return self._kernels.all_reduce_s(num_values * BYTES_PER_VALUE, self._tensor, self._group_link)
+        message_bytes = num_values * BYTES_PER_VALUE
+        return self._kernels.all_reduce_s(message_bytes, self._tensor, self._group_link) + self._kernels.gap_s
 
     def head_s(self, sequences: Array) -> Array:
         """Logits of the sampled sequences, gathered over the ranks (half an all-reduce), and the sampler."""
@@ -85,15 +89,21 @@ class ModelParts:
         vocabulary = self._model.vocab_size
         gather = self._all_reduce_s(sequences * vocabulary) / 2
         sampler = self._elementwise_s("sampler", sequences, vocabulary)
-        return self._kernels.gemm_s(sequences, op.n, op.k) + gather + sampler
+        return self._gemm_s(sequences, op) + gather + sampler
 
     def prefill_s(self, chunk: Array, prefix: Array) -> Array:
         """Attention of one layer over one chunk."""
-        return self._kernels.prefill_attention_s(chunk, prefix, self.heads)
+        return self._kernels.prefill_attention_s(chunk, prefix, self.heads) + self._attention_gap_s
 
     def decode_s(self, num_decodes: Array, kv_mean: Array) -> Array:
         """Attention of one layer over decodes that all attend `kv_mean` tokens."""
-        return self._kernels.decode_attention_s(num_decodes, np.maximum(kv_mean, 1), self.heads)
+        kv_mean = np.maximum(kv_mean, 1)
+        return self._kernels.decode_attention_s(num_decodes, kv_mean, self.heads) + self._attention_gap_s
+
+    @property
+    def _attention_gap_s(self) -> float:
+        """Attention times that contain the write into the cache are those of two kernels."""
+        return self._kernels.gap_s * (2 if self._kernels.attention_includes_kv_write else 1)
 
     @property
     def mixed_measured(self) -> bool:
@@ -105,7 +115,7 @@ class ModelParts:
         """Attention of one layer over a chunk beside decodes, relative to the sum of the two."""
         apart = self.prefill_s(chunk, prefix) + self.decode_s(num_decodes, kv_mean)
         together = self._kernels.mixed_attention_s(chunk, prefix, num_decodes, kv_mean, self.heads)
-        return np.ones_like(apart) if together is None else together / apart
+        return np.ones_like(apart) if together is None else (together + self._attention_gap_s) / apart
 
     @property
     def max_tokens(self) -> float:

@@ -43,6 +43,7 @@ class RooflineKernels:
     """Analytic `Kernels` of one GPU."""
 
     attention_includes_kv_write = False
+    gap_s = 0.0  # each kernel pays a launch already
 
     def __init__(self, gpu: GPUSpec) -> None:
         self.name = f"roofline-{gpu.name}"

@@ -60,6 +60,12 @@ class MeasuredKernels(RooflineKernels):
         return AttentionRange(2048, 16384, 256, 32768)
 
 
+class SummedKernels(MeasuredKernels):
+    """Times without the gaps between kernels."""
+
+    gap_s = 1e-6
+
+
 class UnmeasuredShapes(MeasuredKernels):
     def gemm_range(self, n, k):
         return None if n == 6144 else 4096
@@ -94,6 +100,18 @@ batches = st.builds(
     decode_kv=st.lists(st.integers(1, 130_000), max_size=40).map(tuple),
     prompts_ended=st.integers(0, 3),
 ).filter(lambda shape: shape.num_tokens)
+
+
+@pytest.mark.parametrize(
+    ("shape", "head"),
+    [(decodes(8, 500), 2), (BatchShape.of(((64, 0),), (500,)), 2), (BatchShape.of(((64, 0),)), 0)],
+)
+def test_a_gap_before_every_kernel(shape, head):
+    """Ten kernels in each of 32 layers; embedding and last norm; logits and sampler where a token appears."""
+    gaps = latency(kernels=SummedKernels(GPU)).stage_time_s(shape, 0) - latency(
+        kernels=MeasuredKernels(GPU)
+    ).stage_time_s(shape, 0)
+    assert gaps == pytest.approx((32 * 10 + 2 + head) * 1e-6, rel=1e-2)
 
 
 @pytest.mark.parametrize("engine", [SYNC, ASYNC], ids=lambda engine: engine.name)
