@@ -5,6 +5,7 @@ Whatever cannot be reached, or is not the same stallfree as here, is a ConfigErr
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
@@ -71,13 +72,24 @@ def _dask(address: str | None) -> Iterator[None]:
         client = Client(address, timeout=CONNECT_TIMEOUT_S)
     except Exception as error:
         raise _unreachable("Dask", address, error) from None
-    with client:
+    with _without_log(), client:
         _require_this_code(
             "Dask", lambda: [client.run_on_scheduler(code_hash), *client.run(code_hash).values()], Exception
         )
         if not client.ncores():
             raise ConfigError(f"the Dask cluster at {address} has no workers")
         yield
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """What fails is raised; Dask would write it, and what it broke off because of it, to stderr as well."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextmanager

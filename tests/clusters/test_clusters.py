@@ -85,11 +85,12 @@ def test_a_users_error_on_a_cluster_is_told_as_it_is_here(
     cluster: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     address = request.getfixturevalue(f"{cluster}_address")
-    wrong = ("--set", "workload.trace=missing.csv", "--set", "workload.lengths=null", "--no-store")
+    wrong = ("--set", "model=llama-3-70b", "--no-store")  # does not fit, which is found in the simulation
     arguments = (*QUESTIONS["compare"], *wrong, "--quiet")
     here = answer(tmp_path, *arguments, "--jobs", "1")
     there = answer(tmp_path, *arguments, "--backend", cluster, "--address", address)
     assert here.returncode == there.returncode == 2
+    assert "does not fit" in here.stderr
     assert there.stderr == here.stderr
 
 
