@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -27,7 +27,7 @@ def plan(
     policies: Words = (),
     budgets: Numbers = (),
     sequences: Numbers = (),
-    routing: Literal["round_robin", "least_outstanding"] = "least_outstanding",
+    routing: str = "least_outstanding",
     prices: str = "on-demand-2025",
     price: Words = (),
     options: SearchOptions = SEARCH_DEFAULTS,
@@ -46,7 +46,7 @@ def plan(
     rate
         Requests per second of the whole deployment.
     slo
-        A bound, e.g. --slo p99_tbt_ms=50; may be repeated. By default those of the scenario.
+        A bound, e.g. --slo p99_tbt_ms=50; may be repeated. Together they replace those of the scenario.
     gpus
         GPU types, e.g. --gpus h100_sxm,a100_sxm; by default all that have a price.
     max_gpus
@@ -58,7 +58,7 @@ def plan(
     sequences
         Values of max_num_seqs to consider, e.g. --sequences 128 256.
     routing
-        How requests are spread over replicas.
+        How requests are spread over replicas, as in the scenario's key of that name.
     prices
         A list of prices: a shipped one or a YAML file.
     price

@@ -7,7 +7,7 @@ prefill and decodes, in the proportion in which they need them, with no queue an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,14 +21,14 @@ from simulator.search.plan_space import Question, Settings, Split, misfit
 from simulator.search.rules import iteration_s
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from simulator.latency.model import LatencyModel
     from simulator.workload import Workload
 
 SLACK = 1.1
 """Means of lengths stand in for lengths: the bound is loosened by this factor."""
-GRID_STEP = 1.2
+RESOLUTION = 1.1
 TAIL = ("p99", "p999", "max")
 """Statistics whose bound the mean iteration has to respect as well: under load no policy here keeps its slow
 iterations to one gap in a hundred."""
@@ -98,20 +98,33 @@ def prospect(question: Question, split: Split, seed: int) -> Prospect:
 
 
 def _fluid_rate(latency: LatencyModel, mix: Mix, kv_tokens: int, question: Question) -> float:
-    """Most requests per second through one replica; zero where no mix keeps the bound on TBT."""
+    """Most requests per second through one replica; zero where no mix keeps the bound on TBT.
+
+    The more an iteration holds the more it yields, so the largest one that keeps all limits decides.
+    """
     stages = latency.num_stages
-    tbt_s = _tail_tbt_s(question.scenario.slo)
+    tbt_s = SLACK * _tail_tbt_s(question.scenario.slo)
     most_decodes = min(max(question.sequences), kv_tokens / mix.context_tokens) / stages
-    most_tokens = max(question.budgets)
-    best, requests = 0.0, 1 / max(mix.decodes, 1.0)
-    while requests * mix.decodes <= most_decodes and requests * mix.prompt_tokens <= most_tokens:
-        shape = mix.shape(requests)
-        if iteration_s(latency, shape) > SLACK * tbt_s:
-            break
-        slowest_s = max(latency.stage_time_s(shape, stage) for stage in range(stages))
-        best = max(best, requests / slowest_s)
-        requests *= GRID_STEP
-    return best
+    high = min(most_decodes / max(mix.decodes, 1.0), max(question.budgets) / mix.prompt_tokens)
+    low = min(high, 1 / max(mix.decodes, 1.0))
+
+    def keeps(requests: float) -> bool:
+        return iteration_s(latency, mix.shape(requests)) <= tbt_s
+
+    if not keeps(low):
+        return 0.0
+    if not keeps(high):
+        low, high = _bisect(keeps, low, high)
+    shape = mix.shape(low)
+    return high / max(latency.stage_time_s(shape, stage) for stage in range(stages))
+
+
+def _bisect(keeps: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """Narrow the bracket of a limit to a ratio of RESOLUTION."""
+    while high > RESOLUTION * low:
+        middle = sqrt(low * high)
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low, high
 
 
 def _tail_tbt_s(slo: Mapping[str, float]) -> float:

@@ -145,11 +145,11 @@ def plan_scenario(scenario: Scenario, rate_rps: float, routing: str) -> Scenario
     Raises ConfigError without an SLO.
     """
     requests = scenario.workload.num_requests or max(FULL_REQUESTS, round(FULL_S * rate_rps))
-    return capacity_scenario(scenario).with_(
+    loaded = capacity_scenario(scenario).with_({"routing": routing}, where="--routing")
+    return loaded.with_(
         {
             "workload.rate_rps": rate_rps,
             "workload.num_requests": requests,
-            "routing": routing,
             "memory.num_blocks": None,
         }
     )
