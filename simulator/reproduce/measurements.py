@@ -6,6 +6,7 @@ A measurement is the time of one iteration, or of several in a row; never of a r
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.batch import BatchShape, Chunk
@@ -17,17 +18,19 @@ if TYPE_CHECKING:
     from simulator.config import Scenario
     from simulator.reproduce.lab import Lab
 
-NIYAMA_DECODES = (1, 16, 64, 128)
-NIYAMA_BUDGETS = (128, 256, 512, 1024, 2048)
-NIYAMA_CONTEXT = 2560
-"""About what a request of the chat workload holds."""
+FITTED = "niyama-decode"
+"""The family of measurements that the engines are fitted to."""
+DECODES = (1, 8, 16, 32, 64, 128)
+CONTEXTS = (1024, 2560, 4096)
+MOST_KV = 400_000
+"""KV tokens of an A100 beside the weights."""
+BUDGETS = (256, 512, 1024, 2048)
 
 
 class Measurement(NamedTuple):
     """Iterations of a deployment and their measured time together, in ms."""
 
     id: str
-    model: str
     scenario: Scenario
     shapes: tuple[BatchShape, ...]
     published: Published
@@ -67,21 +70,22 @@ def _yi(lab: Lab) -> Iterator[Measurement]:
 def _measured(lab: Lab, id: str, model: str, *shapes: BatchShape) -> Measurement:
     published = lab.paper.published(f"calibration/{id}")
     assert published is not None  # a test holds the data file to it
-    return Measurement(f"calibration/{id}", model, lab.scenario(model), shapes, published)
+    return Measurement(f"calibration/{id}", lab.scenario(model), shapes, published)
 
 
 def _niyama(lab: Lab) -> Iterator[Measurement]:
     """Whole iterations of Llama-3-8B, which has Mistral's shapes, by the model that Niyama fitted to them."""
     scenario = lab.scenario("mistral")
     measured = scenario.with_({"kernels": ISOLATED})
-    shapes = {f"{decodes}-decodes": batch(decodes=decodes, kv=NIYAMA_CONTEXT) for decodes in NIYAMA_DECODES}
-    shapes |= {f"{budget}-prefill": batch([Chunk(budget, 0)]) for budget in NIYAMA_BUDGETS}
-    shapes |= {
-        f"{budget - 64}-prefill-and-64-decodes": batch(
-            [Chunk(budget - 64, 1024)], decodes=64, kv=NIYAMA_CONTEXT
-        )
-        for budget in NIYAMA_BUDGETS
+    shapes = {
+        f"{FITTED}/{decodes}x{context}": batch(decodes=decodes, kv=context)
+        for decodes, context in product(DECODES, CONTEXTS)
+        if decodes * context <= MOST_KV
     }
+    for budget in BUDGETS:
+        beside = batch([Chunk(budget - 64, 1024)], decodes=64, kv=2560)
+        shapes[f"niyama-prefill/{budget}"] = batch([Chunk(budget, 0)])
+        shapes[f"niyama-mixed/{budget - 64}-prefill-and-64-decodes"] = beside
     for name, shape in shapes.items():
         published = Published(1e3 * batch_s(measured, shape), "ms", "artifact", ISOLATED)
-        yield Measurement(f"calibration/niyama/{name}", "mistral", scenario, (shape,), published)
+        yield Measurement(f"calibration/{name}", scenario, (shape,), published)
