@@ -112,7 +112,7 @@ class RunOptions(ScenarioOptions):
     """Seed of arrivals and lengths; replications use the seeds that follow it."""
     runs: AtLeastOne | None = None
     """Replications with different seeds; two or more give an interval. By default 1 for simulate,
-    3 for budget, 5 for capacity and compare."""
+    3 for budget, 5 for capacity, plan and compare."""
     jobs: AtLeastOne | None = None
     """Processes to use, by default one per core; the answer does not depend on it."""
 

@@ -103,6 +103,9 @@ def confirm(fleets: Sequence[Fleet], question: Question, effort: Effort) -> list
         effort.progress(f"whole fleets: {', '.join(describe(fleet) for fleet in pending)}")
         outcomes = try_fleets(pending, question, effort)
         confirmed += [found for found in outcomes if found is not None]
+        if confirmed:
+            cheapest = min(confirmed, key=lambda found: found.cost_per_hour)
+            effort.progress.best(f"${cheapest.cost_per_hour:.2f} an hour, {describe(cheapest.fleet)}")
         pending = [fleet.next for fleet, found in zip(pending, outcomes, strict=True) if found is None]
     return confirmed
 
