@@ -10,7 +10,9 @@ from simulator.cli.output import deliver
 if TYPE_CHECKING:
     from simulator.report import Page
 
-Kind = Literal["models", "gpus", "clusters", "engines", "scenarios", "kernels", "traces", "policies"]
+Kind = Literal[
+    "models", "gpus", "clusters", "engines", "scenarios", "kernels", "prices", "traces", "policies"
+]
 
 
 def list_(kind: Kind | None = None, *, options: OutputOptions = OUTPUT_DEFAULTS) -> None:

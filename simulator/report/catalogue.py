@@ -104,6 +104,14 @@ def _kernels(name: str) -> Row:
     return {"gpu": str(artefact.get("gpu", "-")), "kind": str(artefact.get("kind", "-"))}
 
 
+def _prices(name: str) -> Row:
+    from simulator.search.prices import load_prices
+
+    prices = load_prices(name)
+    each = ", ".join(f"{gpu} {dollars:g}" for gpu, dollars in prices.usd_per_gpu_hour.items())
+    return {"as of": prices.as_of, "dollars per GPU and hour": each}
+
+
 def _trace(name: str) -> Row:
     from simulator.workload.traces import find_trace, read_trace
 
@@ -129,6 +137,7 @@ KINDS: dict[str, Callable[[str], Row]] = {
     "engines": _engine,
     "scenarios": _scenario,
     "kernels": _kernels,
+    "prices": _prices,
     "traces": _trace,
     "policies": _policy,
 }

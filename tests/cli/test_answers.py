@@ -162,7 +162,8 @@ def test_another_seed_gives_another_answer(stallfree, small: str):
 
 
 @pytest.mark.parametrize(
-    "kind", ["models", "gpus", "clusters", "engines", "scenarios", "kernels", "traces", "policies"]
+    "kind",
+    ["models", "gpus", "clusters", "engines", "scenarios", "kernels", "prices", "traces", "policies"],
 )
 def test_list(stallfree, kind: str):
     outcome = stallfree("list", kind, "--json")
