@@ -20,7 +20,7 @@ from simulator.search.plan_confirm import (
     SPAN,
     Deployment,
     Fleet,
-    affordable,
+    allowed,
     confirm,
     describe,
     try_fleets,
@@ -91,14 +91,17 @@ def find_plan(question: Question, effort: Effort) -> Plan:
     Raises InfeasibleError, with the nearest miss, where none within the bounds does.
     """
     prospects = _prospects(question, effort)
-    screened, too_dear = _screened(prospects, question, effort)
-    promising = [Fleet.of(each) for each in screened if each.replicas]
-    cheapest = min((question.cost_per_hour(each.split, each.replicas) for each in promising), default=0.0)
-    near = [f for f in promising if question.cost_per_hour(f.split, f.replicas) <= SPAN * cheapest]
-    deployments = _cheapest_first(confirm(near, question, effort))
+    hopeful = [each for each in prospects if not each.obstacle]
+    hopeful.sort(key=lambda each: question.cost_per_hour(each.split, each.replicas))
+    deployments: list[Deployment] = []
+    while hopeful and not deployments:
+        screened, hopeful = _screened(hopeful, question, effort)
+        promising = [Fleet.of(each) for each in screened if each.replicas]
+        deployments = _cheapest_first(confirm(promising, question, effort))
     if not deployments:
         raise InfeasibleError(_nearest_miss(prospects, question, effort))
     deployments = [each for each in deployments if each.cost_per_hour <= SPAN * deployments[0].cost_per_hour]
+    ruled_out = tuple(each for each in prospects if each.obstacle)
     return Plan(
         question,
         effort,
@@ -108,9 +111,9 @@ def find_plan(question: Question, effort: Effort) -> Plan:
         _sensitivity(deployments[0], effort),
         Census(
             considered=len(prospects),
-            ruled_out=tuple(each for each in prospects if each.obstacle),
-            too_dear=too_dear,
-            screened=len(screened),
+            ruled_out=ruled_out,
+            too_dear=len(hopeful),
+            screened=len(prospects) - len(ruled_out) - len(hopeful),
         ),
     )
 
@@ -127,25 +130,24 @@ def _prospects(question: Question, effort: Effort) -> list[Prospect]:
 
 
 def _screened(
-    prospects: Sequence[Prospect], question: Question, effort: Effort
-) -> tuple[list[Screened], int]:
-    """Screen the splits, those first that may be the cheapest; also how many were too dear to be screened."""
-    hopeful = [each for each in prospects if not each.obstacle]
-    hopeful.sort(key=lambda each: question.cost_per_hour(each.split, each.replicas))
+    hopeful: list[Prospect], question: Question, effort: Effort
+) -> tuple[list[Screened], list[Prospect]]:
+    """Screen splits, sorted by their least cost; also those left out, too dear beside the others."""
     done: list[Screened] = []
-    for start in range(0, len(hopeful), SCREENED_AT_ONCE):
+    while hopeful:
         limit = SPAN * min(
             (question.cost_per_hour(each.split, each.replicas) for each in done if each.replicas),
             default=float("inf"),
         )
-        batch = hopeful[start : start + SCREENED_AT_ONCE]
+        batch = hopeful[:SCREENED_AT_ONCE]
         going = [each for each in batch if question.cost_per_hour(each.split, each.replicas) <= limit]
         if not going:
             break
         effort.progress(f"one replica each of {', '.join(describe(_least(each)) for each in going)}")
         calls = [(question, each, effort.seed, effort.run) for each in going]
         done += effort.fan_out(screen, calls)
-    return done, len(hopeful) - len(done)
+        hopeful = hopeful[len(going) :]
+    return done, hopeful
 
 
 def _least(prospect: Prospect) -> Fleet:
@@ -155,7 +157,8 @@ def _least(prospect: Prospect) -> Fleet:
 def _larger(deployments: Sequence[Deployment], question: Question, effort: Effort) -> tuple[Deployment, ...]:
     """The cheapest deployments with one more replica, where that costs no more than the others may."""
     fleets = [each.fleet.larger for each in deployments[:LARGER]]
-    going = affordable(fleets, deployments, question)
+    limit = SPAN * deployments[0].cost_per_hour
+    going = [each for each in allowed(fleets, question) if each.cost_per_hour(question) <= limit]
     return tuple(found for found in try_fleets(going, question, effort) if found is not None)
 
 

@@ -23,6 +23,7 @@ SPAN = 1.5
 """Deployments that cost more than so many times the cheapest are left out."""
 MOST_OPTIONS = 2
 """Settings tried with a number of replicas before there is one more."""
+FEW_OF = 20
 LEAST_SPREAD_RUNS = 3
 
 
@@ -54,8 +55,12 @@ class Fleet:
 
     @property
     def larger(self) -> Fleet:
-        """One more replica."""
-        return replace(self, replicas=self.replicas + 1, option=0)
+        """One more replica, or a few more of many."""
+        return replace(self, replicas=self.replicas + max(1, self.replicas // FEW_OF), option=0)
+
+    def cost_per_hour(self, question: Question) -> float:
+        """US dollars."""
+        return question.cost_per_hour(self.split, self.replicas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +104,27 @@ def confirm(fleets: Sequence[Fleet], question: Question, effort: Effort) -> list
     """Of each split the smallest fleet that holds, as far as it costs at most SPAN times the cheapest."""
     confirmed: list[Deployment] = []
     pending = list(fleets)
-    while pending := affordable(pending, confirmed, question):
-        effort.progress(f"whole fleets: {', '.join(describe(fleet) for fleet in pending)}")
-        outcomes = try_fleets(pending, question, effort)
+    while pending := allowed(pending, question):
+        costs = [each.cost_per_hour for each in confirmed] or [
+            each.cost_per_hour(question) for each in pending
+        ]
+        going = [each for each in pending if each.cost_per_hour(question) <= SPAN * min(costs)]
+        if not going:
+            break
+        effort.progress(f"whole fleets: {', '.join(describe(fleet) for fleet in going)}")
+        outcomes = try_fleets(going, question, effort)
         confirmed += [found for found in outcomes if found is not None]
         if confirmed:
             cheapest = min(confirmed, key=lambda found: found.cost_per_hour)
             effort.progress.best(f"${cheapest.cost_per_hour:.2f} an hour, {describe(cheapest.fleet)}")
-        pending = [fleet.next for fleet, found in zip(pending, outcomes, strict=True) if found is None]
+        pending = [each for each in pending if each not in going]
+        pending += [fleet.next for fleet, found in zip(going, outcomes, strict=True) if found is None]
     return confirmed
 
 
-def affordable(fleets: Sequence[Fleet], confirmed: Sequence[Deployment], question: Question) -> list[Fleet]:
-    """The fleets within the bound on GPUs and within SPAN of the cheapest confirmed one."""
-    limit = SPAN * min((found.cost_per_hour for found in confirmed), default=float("inf"))
-    return [
-        fleet
-        for fleet in fleets
-        if fleet.replicas <= question.most_replicas(fleet.split)
-        and question.cost_per_hour(fleet.split, fleet.replicas) <= limit
-    ]
+def allowed(fleets: Sequence[Fleet], question: Question) -> list[Fleet]:
+    """The fleets within the bound on GPUs."""
+    return [fleet for fleet in fleets if fleet.replicas <= question.most_replicas(fleet.split)]
 
 
 def try_fleets(fleets: Sequence[Fleet], question: Question, effort: Effort) -> list[Deployment | None]:

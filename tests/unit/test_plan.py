@@ -94,6 +94,18 @@ def test_splits_that_are_too_dear_are_not_simulated():
     assert census.considered == 24 == len(census.ruled_out) + census.too_dear + census.screened
 
 
+def test_dearer_splits_get_their_turn_where_cheaper_ones_fail_as_whole_fleets():
+    class OnlyLone(Runs):
+        def __call__(self, scenario: Scenario, seed: int, *, only_verdict: bool = False) -> Trial:
+            trial = super().__call__(scenario, seed, only_verdict=only_verdict)
+            violations = trial.violations if scenario.replicas == 1 else {"p99_tbt_ms": None}
+            return Trial(scenario, seed, trial.document, violations)
+
+    plan = planned(rate=60.0, runs=OnlyLone(), max_gpus=16)
+    assert plan.choice.replicas == 1
+    assert plan.choice.cost_per_hour == 16.0  # 8 H100 in one replica carry 65 requests/s
+
+
 def test_the_nearest_miss():
     with pytest.raises(InfeasibleError) as caught:
         planned(rate=100.0, max_gpus=8)
