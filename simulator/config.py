@@ -171,9 +171,9 @@ class Scenario(Spec):
         """
         data = self.model_dump()
         for key, value in updates.items():
-            if key.startswith("slo."):
-                _lift_bound(data["slo"], key.removeprefix("slo."))
-            _set_dotted(data, key, value)
+            lifted = key.startswith("slo.") and _lift_bounds(data["slo"], key.removeprefix("slo."))
+            if not (lifted and value is None):
+                _set_dotted(data, key, value)
         return parse(Scenario, data, where)
 
     def digest(self) -> str:
@@ -183,14 +183,17 @@ class Scenario(Spec):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _lift_bound(bounds: dict[str, Any], key: str) -> None:
-    """Remove the bounds on the quantity of `key`, or those of the class that it is; what is neither is left
-    for validation to report."""
-    for name in [name for name in bounds if name.startswith(f"{key}.")]:
-        del bounds[name]
+def _lift_bounds(bounds: dict[str, Any], key: str) -> bool:
+    """Remove the bounds on the quantity of `key`, or all those of the class that it names.
+
+    Says whether there were any; a key that is neither is left for validation to report.
+    """
+    lifted = [name for name in bounds if name.startswith(f"{key}.")]
     with suppress(ValueError):
-        for name in _same_quantity(slo_key(key), bounds):
-            del bounds[name]
+        lifted += _same_quantity(slo_key(key), bounds)
+    for name in lifted:
+        del bounds[name]
+    return bool(lifted)
 
 
 def _set_dotted(data: dict[str, Any], key: str, value: Any) -> None:

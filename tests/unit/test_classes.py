@@ -138,6 +138,7 @@ def test_overrides_reach_the_bounds_of_a_class() -> None:
         "chat.p50_ttft_s": 1,
     }
     assert before.with_({"slo.chat": {"max_e2e_s": 9}}).slo == {"p99_tbt_ms": 50, "chat.max_e2e_s": 9}
+    assert before.with_({"slo.chat": None}).slo == {"p99_tbt_ms": 50}
     assert before.with_({"slo.chat.p50_ttft_ms": None}).slo == {"p99_tbt_ms": 50, "chat.p99_tbt_ms": 40}
 
 
