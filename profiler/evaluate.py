@@ -18,8 +18,8 @@ from profiler.fit import device_of, fit_family
 from profiler.makespan import parse_lengths, slowdown
 from profiler.splits import FOLDS, SPLITS, held_out
 from profiler.tables import KernelRow, KernelTable
-from simulator.latency import uneven
 from simulator.latency.kernels import Array
+from simulator.latency.uneven import UnevenSlowdown
 
 Predictor = Callable[[Family, Family], Array]
 """(points that may be learned from, points to predict) -> microseconds."""
@@ -237,9 +237,9 @@ def _unequal_rows(table: KernelTable, mixed: Family) -> Iterator[Errors]:
 
 
 def _from_longest(row: KernelRow, sm_count: int) -> float:
-    mean = row.decode_kv_tokens / row.num_decodes
     chunk, prefix, decodes = row.chunk_tokens, row.prefix_tokens, row.num_decodes
-    return uneven.slowdown(sm_count, row.q_heads, chunk, prefix, decodes, mean, row.decode_kv_max_tokens)
+    from_longest = UnevenSlowdown(sm_count, row.q_heads, row.kv_heads)
+    return from_longest(chunk, prefix, decodes, row.decode_kv_tokens / decodes, row.decode_kv_max_tokens)
 
 
 def _from_lengths(row: KernelRow, sm_count: int) -> float:

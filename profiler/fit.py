@@ -245,6 +245,8 @@ def _family_json(fitted: FittedFamily) -> dict[str, Any]:
         data["chunk_axis"] = fitted.axis("chunk").astype(int).tolist()
         data["prefix_fitted"] = fitted.prefix_fitted
         data |= {"max_chunk": int(np.max(sizes["chunk"])), "max_prefix": int(largest_prefix)}
+    if kind is MIXED:
+        data["uneven"] = bool(np.any(sizes["kv_max"] > sizes["kv_mean"] + 1))
     if kind is DECODE:
         data["kv_axis"] = np.unique(np.round(fitted.axis("kv_mean"))).astype(int).tolist()
         data |= {

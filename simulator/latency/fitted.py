@@ -19,8 +19,9 @@ from simulator.latency.features import ELEMENTWISE_PASSES, FEATURES_VERSION, Dev
 from simulator.latency.fitted_attention import FittedAttention
 from simulator.latency.fitted_gemm import FittedGemm
 from simulator.latency.fitted_links import MeasuredCollective
-from simulator.latency.kernels import KERNEL_GAP_S, Array, AttentionHeads, AttentionRange
+from simulator.latency.kernels import KERNEL_GAP_S, Array, AttentionHeads, AttentionRange, Slowdown
 from simulator.latency.roofline import RooflineKernels
+from simulator.latency.uneven import UnevenSlowdown
 
 SCHEMA_VERSION = 1
 MICROSECOND = 1e-6
@@ -43,6 +44,7 @@ class FittedKernels:
             if "prefill" in artefact and "decode" in artefact
             else None
         )
+        self._uneven_measured = "mixed" in artefact and bool(artefact["mixed"]["uneven"])
         self._collectives = [MeasuredCollective(item) for item in artefact.get("collectives", [])]
         self._elementwise = {
             op: (np.log(np.asarray(fit["elements"], dtype=float)), np.asarray(fit["log_ratio"], dtype=float))
@@ -95,6 +97,12 @@ class FittedKernels:
             return None
         time_us = self._attention.mixed_us(chunk, prefix, num_decodes, kv_mean, heads)
         return None if time_us is None else time_us * MICROSECOND
+
+    def uneven_slowdown(self, heads: AttentionHeads) -> Slowdown | None:
+        """What unequal KV lengths do to a batch; None where no such batches were measured."""
+        if not self._uneven_measured:
+            return None
+        return UnevenSlowdown(self._device.sm_count, heads.q_heads, heads.kv_heads)
 
     def all_reduce_s(self, message_bytes: Array, world_size: int, link: LinkSpec) -> Array:
         """Interpolated between measured sizes of the group whose link is most like this one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +13,9 @@ from simulator.hardware import LinkSpec
 
 Array = npt.NDArray[np.float64]
 """Sizes in, seconds out: one value per shape asked for."""
+
+Slowdown = Callable[[int, int, int, float, float], float]
+"""(chunk or 0, prefix, decodes, mean KV length, longest) -> time over that of equal KV lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,9 @@ class Kernels(Protocol):
         self, chunk: Array, prefix: Array, num_decodes: Array, kv_mean: Array, heads: AttentionHeads
     ) -> Array | None:
         """A chunk and decodes in one batch; None where such batches were not measured."""
+
+    def uneven_slowdown(self, heads: AttentionHeads) -> Slowdown | None:
+        """What unequal KV lengths do to a batch; None where that was not measured."""
 
     def all_reduce_s(self, message_bytes: Array, world_size: int, link: LinkSpec) -> Array:
         """All-reduce of a message of that size on every rank."""

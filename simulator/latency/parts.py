@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 
 from simulator.hardware import BYTES_PER_VALUE, ClusterSpec, LinearOp, ModelSpec
-from simulator.latency.kernels import Array, AttentionHeads, AttentionRange, Kernels
+from simulator.latency.kernels import Array, AttentionHeads, AttentionRange, Kernels, Slowdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,11 @@ class ModelParts:
         apart = self.prefill_s(chunk, prefix) + self.decode_s(num_decodes, kv_mean)
         together = self._kernels.mixed_attention_s(chunk, prefix, num_decodes, kv_mean, self.heads)
         return np.ones_like(apart) if together is None else (together + self._attention_gap_s) / apart
+
+    @property
+    def uneven_slowdown(self) -> Slowdown | None:
+        """What unequal KV lengths do to attention, where that was measured."""
+        return self._kernels.uneven_slowdown(self.heads)
 
     @property
     def max_tokens(self) -> float:

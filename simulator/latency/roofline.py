@@ -98,6 +98,10 @@ class RooflineKernels:
         """Nothing measured: a chunk and decodes cost the sum of the two."""
         return
 
+    def uneven_slowdown(self, heads: AttentionHeads) -> None:
+        """Nothing measured: decodes cost what they cost at their mean length."""
+        return
+
     def all_reduce_s(self, message_bytes: Array, world_size: int, link: LinkSpec) -> Array:
         """A ring moves 2 (w - 1) / w of the message over each link; a tree's depth gives the latency."""
         moved = 2 * (world_size - 1) / world_size * message_bytes

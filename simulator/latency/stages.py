@@ -50,6 +50,7 @@ class KernelLatency:
         self._mixed_ratio = MixedRatio(parts.mixed_ratio).at if parts.mixed_measured else None
         self._last_shape: BatchShape | None = None
         self._layer_attention_s = 0.0
+        self._uneven_slowdown = parts.uneven_slowdown
         self._decode_slowdown = 1 / engine.decode_bandwidth_scale
         self._host_fixed_s = engine.host_fixed_us * 1e-6
         self._host_per_seq_s = engine.host_per_seq_us * 1e-6
@@ -62,11 +63,11 @@ class KernelLatency:
     def stage_time_s(self, shape: BatchShape, stage: int) -> float:
         """Seconds of a stage: its kernels, and the host time that they do not hide."""
         # The innermost call of a simulation: written flat, since each further call would cost a tenth of it.
-        chunks, decodes, kv_tokens, _, sampled, tokens = shape
+        chunks, decodes, kv_tokens, kv_max, sampled, tokens = shape
         layers, dense, head = self._stages[stage]
         if shape is not self._last_shape:  # the stages of a pipeline are asked for the same one in turn
             self._last_shape = shape
-            self._layer_attention_s = self._attention_s(chunks, decodes, kv_tokens)
+            self._layer_attention_s = self._attention_s(chunks, decodes, kv_tokens, kv_max)
         device_s = dense[tokens] + layers * self._layer_attention_s
         if sampled and head is not None:
             device_s += head[sampled]
@@ -83,19 +84,20 @@ class KernelLatency:
             return device_s if device_s > host_s else host_s
         return device_s + host_s
 
-    def _attention_s(self, chunks: tuple[Chunk, ...], decodes: int, kv_tokens: int) -> float:
-        """One layer: the decodes at their mean length, and the chunks as one.
-
-        Lengths far apart slow decodes down: a correction by the longest of them belongs here.
-        """
-        decode_s = self._decode_s(decodes, kv_tokens // decodes) * self._decode_slowdown if decodes else 0.0
-        if not chunks:
-            return decode_s
-        tokens, prefix = chunks[0] if len(chunks) == 1 else merged(chunks)
-        both_s = self._prefill_s(tokens, prefix) + decode_s
-        if not decodes or self._mixed_ratio is None:
-            return both_s
-        return both_s * self._mixed_ratio(tokens, prefix, decodes, kv_tokens // decodes)
+    def _attention_s(self, chunks: tuple[Chunk, ...], decodes: int, kv_tokens: int, kv_max: int) -> float:
+        """One layer: the chunks as one, and the decodes at their mean length, slowed down by the longest."""
+        if not decodes:
+            return self._prefill_s(*merged(chunks)) if chunks else 0.0
+        kv_mean = kv_tokens // decodes
+        attention_s = self._decode_s(decodes, kv_mean) * self._decode_slowdown
+        tokens, prefix = merged(chunks) if chunks else (0, 0)
+        if chunks:
+            attention_s += self._prefill_s(tokens, prefix)
+            if self._mixed_ratio is not None:
+                attention_s *= self._mixed_ratio(tokens, prefix, decodes, kv_mean)
+        if self._uneven_slowdown is not None:
+            attention_s *= self._uneven_slowdown(tokens, prefix, decodes, kv_tokens / decodes, kv_max)
+        return attention_s
 
     def _leave_range(self, chunks: tuple[Chunk, ...]) -> bool:
         max_chunk, max_prefix = self._max_chunk, self._max_prefix
@@ -113,7 +115,7 @@ class KernelLatency:
         role = self._roles[stage]
         tokens = np.array([float(shape.num_tokens)])
         parts = {name: float(value[0]) for name, value in self._parts.token_parts(tokens, role).items()}
-        attention_s = self._attention_s(shape.chunks, shape.num_decodes, shape.decode_kv_tokens)
+        attention_s = self._attention_s(*shape[:4])
         parts["attention"] = role.num_layers * attention_s
         sampled = np.array([float(shape.num_sampled)])
         parts["head"] = float(self._parts.head_s(sampled)[0]) if role.is_last and shape.num_sampled else 0.0
@@ -136,6 +138,8 @@ def merged(chunks: tuple[Chunk, ...]) -> Chunk:
 
     Independent chunks that start a prompt then make a chunk without a prefix.
     """
+    if len(chunks) == 1:
+        return chunks[0]
     squares = pairs = 0.0
     for tokens, prefix in chunks:
         squares += tokens * tokens

@@ -1,7 +1,7 @@
-"""How unequal KV lengths slow down a launch that mixes a chunk with decodes, from their mean and the longest.
+"""How unequal KV lengths slow down attention, from their mean and the longest.
 
 Thread blocks share the SMs evenly until few are left; then the longest sequence holds the launch up: all the
-more, the fewer waves of blocks there are to hide it. Constants are those of thread blocks, not fitted.
+more, the fewer waves of blocks there are to hide it. Constants are those of FlashAttention-2's thread blocks.
 """
 
 from __future__ import annotations
@@ -9,22 +9,38 @@ from __future__ import annotations
 QUERY_TILE = 64
 KV_BLOCK = 128
 START = 1.0  # a thread block's start and end, in blocks of keys
+SPLIT_BELOW = (
+    1.6  # thread blocks per SM below which decodes alone are split along their lengths, and so evened out
+)
+STREAMING = 0.25  # decodes alone wait for memory: an SM without work leaves its bandwidth to the others
 
 
-def slowdown(
-    sm_count: int, heads: int, chunk: int, prefix: int, num_decodes: int, kv_mean: float, kv_max: float
-) -> float:
-    """Time of the launch over that with every length at the mean; 1.0 for equal lengths."""
-    if kv_max <= kv_mean:
-        return 1.0
-    tiles = -(-chunk // QUERY_TILE)
-    mean, longest = START + kv_mean / KV_BLOCK, START + kv_max / KV_BLOCK
-    chunk_mean = START + (prefix + chunk / 2) / KV_BLOCK
-    chunk_longest = START + (prefix + chunk) / KV_BLOCK if chunk else 0.0
-    share = heads * (num_decodes * mean + tiles * chunk_mean) / sm_count
-    waves = max(1.0, heads * (num_decodes + tiles) / sm_count)
+class UnevenSlowdown:
+    """Attention over one rank's heads: time of a batch over that of the same batch with equal KV lengths."""
 
-    def end(last: float) -> float:
-        return max(last, share + last - min(last, share) / waves)
+    def __init__(self, sm_count: int, q_heads: int, kv_heads: int) -> None:
+        self._q_heads_per_sm = q_heads / sm_count
+        self._kv_heads_per_sm = kv_heads / sm_count
 
-    return end(max(longest, chunk_longest)) / end(max(mean, chunk_longest))
+    def __call__(self, chunk: int, prefix: int, num_decodes: int, kv_mean: float, kv_max: float) -> float:
+        """The factor; `chunk` is 0 for decodes alone, 1.0 is the answer for equal lengths."""
+        if kv_max <= kv_mean:
+            return 1.0
+        mean, longest = START + kv_mean / KV_BLOCK, START + kv_max / KV_BLOCK
+        if not chunk:
+            waves = num_decodes * self._kv_heads_per_sm
+            if waves < SPLIT_BELOW:
+                return 1.0
+            share = waves * mean
+            return 1.0 + STREAMING * (_end(longest, share, waves) / _end(mean, share, waves) - 1.0)
+        tiles = -(-chunk // QUERY_TILE)
+        per_sm = self._q_heads_per_sm
+        share = per_sm * (num_decodes * mean + tiles * (START + (prefix + chunk / 2) / KV_BLOCK))
+        waves = max(1.0, per_sm * (num_decodes + tiles))
+        last_tile = START + (prefix + chunk) / KV_BLOCK
+        return _end(max(longest, last_tile), share, waves) / _end(max(mean, last_tile), share, waves)
+
+
+def _end(last: float, share: float, waves: float) -> float:
+    """When the launch ends: the last block starts when the others of its SM have, on average, ended."""
+    return max(last, share + last - min(last, share) / waves)

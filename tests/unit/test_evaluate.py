@@ -19,7 +19,7 @@ from profiler.makespan import slowdown as scheduled
 from profiler.splits import held_out
 from profiler.tables import KernelRow, KernelTable, TableMeta
 from simulator.errors import InputError
-from simulator.latency.uneven import slowdown
+from simulator.latency.uneven import UnevenSlowdown
 
 META = TableMeta(device="h100_sxm")
 HEADS = {"q_heads": 32, "kv_heads": 8, "head_dim": 128}
@@ -127,7 +127,7 @@ def test_a_longer_sequence_slows_a_launch_down_when_few_waves_hide_it() -> None:
 
 @pytest.mark.parametrize("lengths", [[100, 4000], [500] * 15 + [2000], [1000] * 60 + [8000] * 4, [300] * 8])
 def test_the_closed_form_follows_the_schedule(lengths: list[int]) -> None:
-    closed = slowdown(188, 32, 256, 0, len(lengths), sum(lengths) / len(lengths), max(lengths))
+    closed = UnevenSlowdown(188, 32, 8)(256, 0, len(lengths), sum(lengths) / len(lengths), max(lengths))
     assert closed == pytest.approx(scheduled(188, 32, 256, 0, lengths), rel=0.25)
 
 
