@@ -164,4 +164,16 @@ class FittedKernels:
         ]
         if missing:
             notes.append(f"{self.name} has no measurements of {', '.join(missing)}: roofline in their stead")
-        return (*notes, *artefact.get("notes", ()))
+        return (*notes, *_error_notes(self.name, artefact["held_out_error_pct"]), *artefact.get("notes", ()))
+
+
+def _error_notes(name: str, errors: dict[str, dict[str, float]]) -> list[str]:
+    """How far off the fits were on sizes that they did not see, inside of what was measured and beyond."""
+    parts = [
+        ", ".join(f"{family} {splits[split]:.1f} %" for family, splits in errors.items() if split in splits)
+        for split in ("axes", "beyond")
+    ]
+    if not parts[0]:
+        return []
+    beyond = f"; beyond the largest measured: {parts[1]}" if parts[1] else ""
+    return [f"{name}, mean error on sizes held out of the fit: {parts[0]}{beyond}"]

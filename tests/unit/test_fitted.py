@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -124,6 +125,11 @@ def test_what_an_artefact_lacks_comes_from_the_roofline_and_is_said(h100: Fitted
         == roofline.elementwise_s("rmsnorm", tokens, 4096).tolist()
     )
     assert any("rmsnorm" in note and "roofline in their stead" in note for note in h100.notes)
+
+
+def test_its_errors_are_stated_and_are_wider_beyond_what_was_measured(h100: FittedKernels) -> None:
+    (note,) = [note for note in h100.notes if "mean error" in note]
+    assert re.search(r"gemm \d\.\d %, prefill .* decode .*; beyond the largest measured: gemm ", note)
 
 
 def test_a_collective_over_another_kind_of_link_is_not_taken(h100: FittedKernels) -> None:
