@@ -148,6 +148,9 @@ class FittedKernels:
         )
         return matching[best] if distance < LINK_TOLERANCE else None
 
+    def _has_elementwise(self, op: str) -> bool:
+        return op in self._elementwise or (op == "kv_write" and self.attention_includes_kv_write)
+
     def _describe(self, artefact: dict[str, Any], gpu: GPUSpec) -> tuple[str, ...]:
         notes = [f"{self.name} kernels: {source}" for source in artefact["sources"]]
         if artefact["gpu"] != gpu.name:
@@ -158,7 +161,7 @@ class FittedKernels:
                 ("matrix products", self._gemm is not None),
                 ("attention", self._attention is not None),
                 ("collectives", bool(self._collectives)),
-                *((op, op in self._elementwise) for op in ELEMENTWISE_PASSES),
+                *((op, self._has_elementwise(op)) for op in ELEMENTWISE_PASSES),
             )
             if not found
         ]
