@@ -23,6 +23,7 @@ from simulator.search.plan_confirm import (
     allowed,
     confirm,
     describe,
+    holds_with_fresh_seeds,
     try_fleets,
 )
 from simulator.search.plan_screen import Screened, first_settings, screen
@@ -97,7 +98,7 @@ def find_plan(question: Question, effort: Effort) -> Plan:
     while hopeful and not deployments:
         screened, hopeful = _screened(hopeful, question, effort)
         promising = [Fleet.of(each) for each in screened if each.replicas]
-        deployments = _cheapest_first(confirm(promising, question, effort))
+        deployments = _checked(confirm(promising, question, effort), question, effort)
     if not deployments:
         raise InfeasibleError(_nearest_miss(prospects, question, effort))
     deployments = [each for each in deployments if each.cost_per_hour <= SPAN * deployments[0].cost_per_hour]
@@ -120,6 +121,18 @@ def find_plan(question: Question, effort: Effort) -> Plan:
 
 def _cheapest_first(deployments: Sequence[Deployment]) -> list[Deployment]:
     return sorted(deployments, key=lambda found: (found.cost_per_hour, found.e2e_s))
+
+
+def _checked(deployments: Sequence[Deployment], question: Question, effort: Effort) -> list[Deployment]:
+    """The deployments, the cheapest first, which holds with as many fresh seeds again.
+
+    The cheapest of many is often one that its seeds flattered: where a fresh one fails, it grows.
+    """
+    found = _cheapest_first(deployments)
+    while found and not holds_with_fresh_seeds(found[0], effort):
+        flattered = found.pop(0)
+        found = _cheapest_first([*found, *confirm([flattered.fleet.larger], question, effort)])
+    return found
 
 
 def _prospects(question: Question, effort: Effort) -> list[Prospect]:

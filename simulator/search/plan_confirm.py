@@ -139,6 +139,14 @@ def try_fleets(fleets: Sequence[Fleet], question: Question, effort: Effort) -> l
     ]
 
 
+def holds_with_fresh_seeds(found: Deployment, effort: Effort) -> bool:
+    """Whether a deployment holds with as many seeds again as it was confirmed with."""
+    effort.progress(f"fresh seeds: {describe(found.fleet)}")
+    end = effort.seeds.stop
+    [trials] = _trials([found.scenario], range(end, end + effort.runs), effort)
+    return all(serves(trial) for trial in trials)
+
+
 def _trials(scenarios: Sequence[Scenario], seeds: range, effort: Effort) -> list[tuple[Trial, ...]]:
     calls = [(scenario, seed) for scenario in scenarios for seed in seeds]
     trials = iter(effort.fan_out(partial(effort.run, only_verdict=True), calls))
