@@ -35,12 +35,15 @@ class UnevenSlowdown:
             return 1.0 + STREAMING * (_end(longest, share, waves) / _end(mean, share, waves) - 1.0)
         tiles = -(-chunk // QUERY_TILE)
         per_sm = self._q_heads_per_sm
+        waves = per_sm * (num_decodes + tiles)
         share = per_sm * (num_decodes * mean + tiles * (START + (prefix + chunk / 2) / KV_BLOCK))
-        waves = max(1.0, per_sm * (num_decodes + tiles))
         last_tile = START + (prefix + chunk) / KV_BLOCK
-        return _end(max(longest, last_tile), share, waves) / _end(max(mean, last_tile), share, waves)
+        if longest <= last_tile:
+            return 1.0
+        return _end(longest, share, waves) / _end(mean if mean > last_tile else last_tile, share, waves)
 
 
 def _end(last: float, share: float, waves: float) -> float:
-    """When the launch ends: the last block starts when the others of its SM have, on average, ended."""
-    return max(last, share + last - min(last, share) / waves)
+    """When the launch ends: an SM's share of the work, less one block's, then the last block."""
+    hidden = 1.0 - 1.0 / waves if waves > 1.0 else 0.0
+    return share + last * hidden if last <= share else last + share * hidden
