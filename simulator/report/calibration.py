@@ -27,10 +27,11 @@ def calibration_page(calibration: Calibration) -> Page:
 def _answer(calibration: Calibration) -> str:
     before, after = calibration.predicted_part_pct
     fitted, scenario = calibration.fitted_engine, calibration.scenario
+    host = f"host time {fitted.host_fixed_us:g} us an iteration and {fitted.host_per_seq_us:g} us a sequence"
+    outcome = "unchanged, as no other explains the run better" if fitted == calibration.engine else "fitted"
     return (
-        f"{deployment(scenario)}, {policy(scenario)}: host time {fitted.host_fixed_us:g} us an iteration and"
-        f" {fitted.host_per_seq_us:g} us a sequence, fitted to {calibration.num_fitted} requests"
-        f" ({calibration.run.kind}); mean E2E of the {calibration.num_predicted} others"
+        f"{deployment(scenario)}, {policy(scenario)}: {host}, {outcome} ({calibration.num_fitted} requests,"
+        f" {calibration.run.kind}); mean E2E of the {calibration.num_predicted} others"
         f" {signed(after['e2e_mean'])}, without the fit {signed(before['e2e_mean'])}."
     )
 
