@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from simulator.config import Scenario
     from simulator.reproduce.lab import Lab
 
-FITTED = "niyama-decode"
-"""The family of measurements that the engines are fitted to."""
 DECODES = (1, 8, 16, 32, 64, 128)
 CONTEXTS = (1024, 2560, 4096)
 MOST_KV = 400_000
@@ -78,7 +76,7 @@ def _niyama(lab: Lab) -> Iterator[Measurement]:
     scenario = lab.scenario("mistral")
     measured = scenario.with_({"kernels": ISOLATED})
     shapes = {
-        f"{FITTED}/{decodes}x{context}": batch(decodes=decodes, kv=context)
+        f"niyama-decode/{decodes}x{context}": batch(decodes=decodes, kv=context)
         for decodes, context in product(DECODES, CONTEXTS)
         if decodes * context <= MOST_KV
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from math import exp
 from statistics import median
@@ -14,6 +15,8 @@ LARGEST_LOG_ERROR = 0.7
 ISOLATED_SHARE = 0.12
 OURS_SHARE, OTHERS_SHARE = 0.15, 0.25
 ABLATION_SHARE = 0.40
+OVER = re.compile(r"/over-(orca|prefill_first)")
+ABLATIONS = {"": " at half the script's rates", "script-rate": " at the script's rates"}
 CHUNKING_DIFFERENCE = 0.08
 TP8_RATIO = 1.7
 
@@ -41,7 +44,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def _ratios(rows: Sequence[Row]) -> list[Verdict]:
-    compared = [row for row in rows if "/over-" in row.id and row.published.value is not None]
+    compared = [row for row in rows if OVER.search(row.id) and row.published.value is not None]
     if not compared:
         return []
     right = sum(row.ours is not None and row.ours > 1 for row in compared)
@@ -88,12 +91,18 @@ def _mistral(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def _ablation(rows: Sequence[Row]) -> list[Verdict]:
-    table = [row for row in rows if row.group == "ablation"]
-    values = [row for row in table if row.published.value is not None]
-    orders = [row for row in table if "/order/" in row.id]
-    return _all_hold("Table 4, order in its four columns", orders) + _within(
-        "Table 4, values", values, ABLATION_SHARE
-    )
+    judged = []
+    for variant, words in ABLATIONS.items():
+        table = [row for row in rows if row.group == "ablation" and _variant_of(row) == variant]
+        values = [row for row in table if row.published.value is not None]
+        orders = [row for row in table if "/order/" in row.id]
+        judged += _all_hold(f"Table 4{words}, order in its four columns", orders)
+        judged += _within(f"Table 4{words}, values", values, ABLATION_SHARE)
+    return judged
+
+
+def _variant_of(row: Row) -> str:
+    return row.id.split("/")[4] if row.id.count("/") == 4 else ""
 
 
 def _chunking(rows: Sequence[Row]) -> list[Verdict]:
@@ -137,7 +146,9 @@ def _all_hold(question: str, rows: Sequence[Row]) -> list[Verdict]:
     if not rows:
         return []
     held = sum(bool(row.holds) for row in rows)
-    return [Verdict(question, held == len(rows), f"{held} of {len(rows)}")]
+    others = ", ".join(row.id for row in rows if not row.holds)
+    words = f"{held} of {len(rows)}" + (f", not {others}" if others else "")
+    return [Verdict(question, held == len(rows), words)]
 
 
 def _within(question: str, rows: Sequence[Row], share: float) -> list[Verdict]:
