@@ -12,6 +12,7 @@ from simulator.cli.output import deliver
 from simulator.errors import ConfigError
 
 if TYPE_CHECKING:
+    from profiler.evaluate import EvaluationReport
     from profiler.fit import FitReport
     from profiler.import_.report import ImportReport
     from simulator.report import Page
@@ -43,6 +44,70 @@ def aic(
         from profiler.import_.aic import import_aic
 
         return _import_page(import_aic(device, out, release))
+
+    deliver(options, page)
+
+
+@import_.command
+def vidur(folder: Path, *, out: Path, options: OutputOptions = OUTPUT_DEFAULTS) -> None:
+    """Import Vidur: linear_ops.csv, network.csv and FlashAttention tables, one table of ours per GPU.
+
+    Parameters
+    ----------
+    folder
+        The folder that holds the files.
+    out
+        Folder of the new tables.
+    """
+
+    def page() -> Page:
+        from profiler.import_.vidur import import_vidur
+
+        return _import_page(import_vidur(folder, out))
+
+    deliver(options, page)
+
+
+@import_.command
+def llmservingsim(folder: Path, *, out: Path, options: OutputOptions = OUTPUT_DEFAULTS) -> None:
+    """Import a profile of LLMServingSim 2: meta.yaml, dense.csv, per_sequence.csv, attention.csv, skew.csv.
+
+    Parameters
+    ----------
+    folder
+        The folder that holds the files.
+    out
+        Folder of the new table.
+    """
+
+    def page() -> Page:
+        from profiler.import_.llmservingsim import import_llmservingsim
+
+        return _import_page(import_llmservingsim(folder, out))
+
+    deliver(options, page)
+
+
+@kernels.command
+def evaluate(table: Path, *, folds: int = 5, options: OutputOptions = OUTPUT_DEFAULTS) -> None:
+    """Measure how wrong fits of a table are on points held out of them, beside two plainer methods.
+
+    Held out are random points, whole shapes, whole sizes between the others, and the largest sizes.
+
+    Parameters
+    ----------
+    table
+        Folder written by stallfree profile or stallfree kernels import.
+    folds
+        Of 5 folds, so many: fewer take less time. All of a large public table take minutes.
+    """
+
+    def page() -> Page:
+        from profiler.evaluate import evaluate_table
+
+        if not 1 <= folds <= 5:
+            raise ConfigError(f"--folds must be 1 to 5 (found {folds})")
+        return _evaluation_page(evaluate_table(table, folds))
 
     deliver(options, page)
 
@@ -141,4 +206,23 @@ def _fit_page(report: FitReport) -> Page:
             },
             "notes": list(report.notes),
         },
+    )
+
+
+def _evaluation_page(report: EvaluationReport) -> Page:
+    from simulator.report.documents import command_header
+    from simulator.report.page import Page, table
+
+    rows = [
+        [row.family, row.split, row.method, f"{row.points:,}"]
+        + [f"{value:.1f}" for value in (row.mape, row.p50, row.p90, row.p99)]
+        + [f"{row.bias:+.1f}"]
+        for row in report.rows
+    ]
+    columns = ("family", "held out", "method", "points", "MAPE (%)", "P50", "P90", "P99", "bias")
+    return Page(
+        answer=f"{report.table}: errors of fits to kernels of {report.device}, on points held out of them.",
+        tables=(table(columns, rows),) if rows else (),
+        notes=() if rows else ("too few points to hold any out",),
+        document=command_header("kernels evaluate") | report.to_dict(),
     )

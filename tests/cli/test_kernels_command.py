@@ -26,6 +26,17 @@ def test_show_takes_a_file(stallfree, tmp_path: Path):
     assert outcome.out.splitlines()[-1].split() == ["gemm", "shapes", "4.2"]
 
 
+def test_evaluate_prints_the_errors_of_three_methods(stallfree, tmp_path: Path):
+    rows = [f"gemm,{m},{n},4096,{5 + m * n / 1e6}" for m in (1, 8, 64, 256, 512, 1024) for n in (1024, 4096)]
+    (tmp_path / "meta.yaml").write_text("device: h100_sxm\n")
+    (tmp_path / "rows.csv").write_text("op,m,n,k,latency_us\n" + "\n".join(rows) + "\n")
+    outcome = stallfree("kernels", "evaluate", str(tmp_path), "--folds", "1")
+    assert outcome.code == 0
+    assert all(method in outcome.out for method in ("ours", "random forest", "interpolation"))
+    document = json.loads(stallfree("kernels", "evaluate", str(tmp_path), "--folds", "1", "--json").out)
+    assert {"family", "split", "method", "mape", "bias"} <= set(document["rows"][0])
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -35,6 +46,10 @@ def test_show_takes_a_file(stallfree, tmp_path: Path):
         (["fit", "nosuch", "--out", "x.json"], "nosuch"),
         (["import", "aic", "--device", "h1000", "--out", "x"], "unknown device 'h1000'"),
         (["import", "nobody"], "nobody"),
+        (["import", "vidur", "nosuch", "--out", "x"], "linear_ops.csv: file is missing"),
+        (["import", "llmservingsim", "nosuch", "--out", "x"], "meta.yaml: file is missing"),
+        (["evaluate", "nosuch"], "nosuch: not a kernel table"),
+        (["evaluate", "nosuch", "--folds", "6"], "--folds must be 1 to 5"),
     ],
 )
 def test_errors(stallfree, arguments: list[str], said: str):
