@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from simulator.hardware import EngineSpec
-from simulator.latency import build_latency
+from simulator.latency import LatencyModel, build_latency
 from simulator.load import load_engine
 from simulator.reproduce.measurements import Measurement, measurements
 from simulator.reproduce.paper import Published
@@ -51,18 +51,24 @@ FITS = {
 }
 
 
-def predicted_ms(measurement: Measurement, engine: EngineSpec) -> float:
-    """The time of a measurement's iterations with an engine, in ms."""
-    latency = build_latency(measurement.scenario, engine)
-    return 1e3 * sum(iteration_s(latency, shape) for shape in measurement.shapes)
+def predicted_ms(measured: Sequence[Measurement], engine: EngineSpec | None = None) -> NDArray[np.float64]:
+    """The times of the measurements' iterations in ms, with an engine in place of each scenario's own."""
+    latencies: dict[str, LatencyModel] = {}
+
+    def seconds(each: Measurement) -> float:
+        key = each.scenario.digest()
+        if key not in latencies:
+            latencies[key] = build_latency(each.scenario, engine)
+        return sum(iteration_s(latencies[key], shape) for shape in each.shapes)
+
+    return 1e3 * np.array([seconds(each) for each in measured])
 
 
 def fit(measured: Sequence[Measurement], engine: EngineSpec, plan: Fit) -> float:
     """The value of the constant, of all that it may take, with which the engine comes nearest."""
 
     def times(value: float) -> NDArray[np.float64]:
-        candidate = engine.model_copy(update={plan.constant: value})
-        return np.array([predicted_ms(each, candidate) for each in measured])
+        return predicted_ms(measured, engine.model_copy(update={plan.constant: value}))
 
     # Two predictions are enough: between them and beyond, times are linear.
     powers = plan.values**plan.power
@@ -89,16 +95,17 @@ def fitted(lab: Lab, engine: str) -> float:
 
 def predictions(lab: Lab) -> list[dict[str, Any]]:
     """Every measurement as measured, by the scenario's engine, and by the kernels alone, in ms."""
-    alone = load_engine(KERNELS_ALONE)
+    measured = measurements(lab)
+    ours, alone = predicted_ms(measured), predicted_ms(measured, load_engine(KERNELS_ALONE))
     return [
         {
             "id": each.id,
             "published": list(each.published),
-            "ours": predicted_ms(each, load_engine(each.scenario.engine)),
-            "alone": predicted_ms(each, alone),
+            "ours": float(mine),
+            "alone": float(bare),
             "fitted_to": any(each.family in plan.families for plan in FITS.values()),
         }
-        for each in measurements(lab)
+        for each, mine, bare in zip(measured, ours, alone, strict=True)
     ]
 
 

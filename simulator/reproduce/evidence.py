@@ -1,7 +1,7 @@
 """What others measured about token budgets on real machines: eight scenarios, of each the direction.
 
 Machines that are not shipped are replaced by the nearest one, and loads are set to what that one carries:
-only directions are compared, never values. Sources are in the paper's data file.
+only directions are compared, never values. Sources are in docs/reproduction.md.
 """
 
 from __future__ import annotations
