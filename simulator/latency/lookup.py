@@ -14,7 +14,9 @@ from simulator.latency.kernels import Array
 
 TOKENS_PER_BLOCK = 256
 ROWS_PER_BLOCK = 64
-SPARE_ROOTS = 16
+SPARE_KNOTS = 32
+KNOTS_PER_ROOT = 4
+SQUARED_KNOTS = KNOTS_PER_ROOT**2
 
 
 class IntegerTable(dict[int, float]):
@@ -33,10 +35,11 @@ class IntegerTable(dict[int, float]):
 
 
 class SurfaceTable:
-    """A function f(row, length), exact in the whole number `row` and linear between squares in `length`.
+    """A function f(row, length), exact in the whole number `row` and linear between knots in `length`.
 
-    Squares lie closely where an attention kernel still pays for its launch and widely where it has become
-    proportional: near 100 tokens they are 20 apart, near 100,000 tokens 632.
+    Knot j lies at (j / KNOTS_PER_ROOT) ** 2: closely where an attention kernel still pays for its launch and
+    bends from one measured length to the next, widely where it has become proportional. Near 100 tokens
+    knots are 5 apart, near 100,000 tokens 158.
     """
 
     def __init__(self, function: Callable[[Array, Array], Array]) -> None:
@@ -45,23 +48,24 @@ class SurfaceTable:
 
     def at(self, row: int, length: int) -> float:
         """The value, interpolated along `length`."""
-        root = isqrt(length)
+        square = length * SQUARED_KNOTS
+        knot = isqrt(square)
         try:
             values = self._rows[row]
-            high = values[root + 1]
+            high = values[knot + 1]
         except LookupError:
-            values = self._grow(row, root + 2)
-            high = values[root + 1]
-        low = values[root]
-        return low + (high - low) * (length - root * root) / (2 * root + 1)
+            values = self._grow(row, knot + 2)
+            high = values[knot + 1]
+        low = values[knot]
+        return low + (high - low) * (square - knot * knot) / (2 * knot + 1)
 
-    def _grow(self, row: int, num_roots: int) -> list[float]:
-        """Lengthen a block of neighbouring rows to `num_roots` values and some to spare."""
+    def _grow(self, row: int, num_knots: int) -> list[float]:
+        """Lengthen a block of neighbouring rows to `num_knots` values and some to spare."""
         first = row - row % ROWS_PER_BLOCK
         rows = [self._rows.setdefault(number, []) for number in range(first, first + ROWS_PER_BLOCK)]
-        roots = np.arange(len(rows[0]), num_roots + SPARE_ROOTS, dtype=float)
+        knots = np.arange(len(rows[0]), num_knots + SPARE_KNOTS, dtype=float)
         numbers = np.maximum(np.arange(first, first + ROWS_PER_BLOCK, dtype=float), 1)
-        mesh = np.meshgrid(numbers, roots**2, indexing="ij")
+        mesh = np.meshgrid(numbers, (knots / KNOTS_PER_ROOT) ** 2, indexing="ij")
         values = self._function(mesh[0].ravel(), mesh[1].ravel()).reshape(mesh[0].shape)
         for known, new in zip(rows, values.tolist(), strict=True):
             known.extend(new)
