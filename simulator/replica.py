@@ -14,8 +14,6 @@ from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from simpy import Environment, Event
 
     from simulator.batch import Batch, BatchShape
@@ -29,7 +27,7 @@ class Replica:
     """A scheduler, `num_stages` pipeline stages and at most as many batches in flight.
 
     `busy_s` is each stage's time at work; `working_s` the time during which the replica held any request.
-    A stage's bubble is the difference. `on_finished` is called with each request as it finishes.
+    A stage's bubble is the difference.
     """
 
     def __init__(
@@ -38,13 +36,11 @@ class Replica:
         scheduler: Scheduler,
         latency: LatencyModel,
         recorder: Recorder,
-        on_finished: Callable[[Request], None] | None = None,
     ) -> None:
         self.env = env
         self.scheduler = scheduler
         self.latency = latency
         self.recorder = recorder
-        self.on_finished = on_finished
         self.num_stages = latency.num_stages
         self.num_outstanding = 0
         self.busy_s = [0.0] * self.num_stages
@@ -71,12 +67,17 @@ class Replica:
     def stage_use(self, until_s: float) -> tuple[dict[str, float], ...]:
         """Each stage's share of the time up to `until_s`, and its idle share of that with work here."""
         working_s = self.working_s + (until_s - self._working_since_s if self.num_outstanding else 0.0)
+        # What is in flight at a cut was counted in full when it was launched.
+        busy = [
+            busy_s - max(0.0, free_at_s - until_s)
+            for busy_s, free_at_s in zip(self.busy_s, self._free_at_s, strict=True)
+        ]
         return tuple(
             {
                 "utilisation": busy_s / (until_s or 1.0),
                 "bubble_share": max(0.0, working_s - busy_s) / (working_s or 1.0),
             }
-            for busy_s in self.busy_s
+            for busy_s in busy
         )
 
     def _wake_at(self, at_s: float) -> None:
@@ -169,5 +170,3 @@ class Replica:
         self.num_outstanding -= 1
         if not self.num_outstanding:
             self.working_s += now_s - self._working_since_s
-        if self.on_finished is not None:
-            self.on_finished(request)

@@ -75,6 +75,8 @@ def simulate(
         raise InfeasibleError(f"not one of {len(workload)} requests fits: request 0: {rejections[0][1]}")
     queries = latency.num_queries - queries
     until_s = max(env.now, *(replica.last_end_s for replica in replicas))
+    if scenario.until_s is not None and any(replica.num_outstanding for replica in replicas):
+        until_s = scenario.until_s  # cut off, and not at an event: replicas run ahead of the clock
     return Result(
         records=Records.merged([replica.recorder.records() for replica in replicas]),
         rejections=tuple(rejections),

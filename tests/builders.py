@@ -85,13 +85,12 @@ def serve(
     slo: dict[str, float] | None = None,
     warmup_s: float = 0.0,
     new_recorder: Callable[[], Recorder] = Recorder,
-    on_finished: Callable[[Request], Any] | None = None,
 ) -> Result:
     """Serve requests to their end on one replica for each scheduler."""
     schedulers = [scheduler] if isinstance(scheduler, Scheduler) else list(scheduler)
     latency = latency or ConstantLatency()
     env = Environment()
-    replicas = [Replica(env, s, latency, new_recorder(), on_finished) for s in schedulers]
+    replicas = [Replica(env, s, latency, new_recorder()) for s in schedulers]
     rejections: list[tuple[int, str]] = []
     env.process(
         feed(

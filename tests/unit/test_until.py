@@ -49,6 +49,13 @@ def test_the_bubble_of_work_that_was_cut_off_is_counted() -> None:
     assert [stage["bubble_share"] for stage in result.stages] == pytest.approx([0.5, 0.5], abs=0.05)
 
 
+def test_a_stage_is_busy_for_no_longer_than_the_run() -> None:
+    """A lone long answer: no event lies between its arrival and the cut in the middle of an iteration."""
+    workload = Workload(np.array([0.0]), np.array([8]), np.array([500]), "one")
+    result = simulate(scenario(45.5), workload=workload, latency=ConstantLatency())
+    assert result.stages == ({"utilisation": 1.0, "bubble_share": 0.0},)
+
+
 def test_nothing_finished_is_an_answer() -> None:
     document = simulate(scenario(5.0), latency=ConstantLatency()).to_dict()
     assert document["requests_completed"] == 0
