@@ -148,7 +148,7 @@ class LiveEngine:
         completed = batch.ending
         finished = scheduler.complete(batch)
         for request in completed:
-            recorder.prefill_ended(request)
+            recorder.prefill_ended(request, ended)
             if request.first_token_s < 0.0:
                 request.first_token_s = ended
         for request in finished:

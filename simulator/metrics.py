@@ -30,15 +30,15 @@ METRICS = ("ttft_s", "tbt_s", "tpot_s", "e2e_s", "scheduling_delay_s")
 class TokenGaps(NamedTuple):
     """Gaps between consecutive output tokens, without a number for each.
 
-    A gap on the clock of a decode set belongs to all members of that moment: `shared_s` counts
-    `shared_count` times. Gaps of one request (between the end of its prefill and its first decode, or over a
-    preemption) are `own_s`, of the request in row `own_request`. `start` and `stop` bound each segment on the
-    token clock; `owner` is the row of its request.
+    `gaps_s` are first those between neighbours on the token clock: a gap on the clock of a decode set belongs
+    to all members of that moment, so each counts as often as `counts` says. After these come the gaps of one
+    request each (between the end of its prefill and its first decode, or over a preemption), of the requests
+    in rows `own_request`. `start` and `stop` bound each segment on the token clock; `owner` is the row of its
+    request.
     """
 
-    shared_s: NDArray[np.float64]
-    shared_count: NDArray[np.int64]
-    own_s: NDArray[np.float64]
+    gaps_s: NDArray[np.float64]
+    counts: NDArray[np.int64]
     own_request: NDArray[np.int64]
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
@@ -47,38 +47,35 @@ class TokenGaps(NamedTuple):
     @classmethod
     def of(cls, records: Records, counted: NDArray[np.bool_]) -> TokenGaps:
         """All gaps of the requests that are `counted`."""
-        times, start = records.token_clock()
-        stop = start + records.segments["stop"] - records.segments["start"]
+        times, start, stop = records.token_times_s, records.segments["start"], records.segments["stop"]
         owner = np.repeat(np.arange(len(counted)), records.requests["num_segments"])
         kept = counted[owner]
         start, stop, owner = start[kept], stop[kept], owner[kept]
-        # Gap k lies between the tokens k and k + 1 of the clock; a segment has the gaps start .. stop - 2.
-        change = np.bincount(start, minlength=len(times)) - np.bincount(stop - 1, minlength=len(times))
         follows = owner[1:] == owner[:-1]
-        own_s = times[start[1:]] - times[stop[:-1] - 1]
-        return cls(
-            shared_s=np.diff(times),
-            shared_count=np.cumsum(change)[:-1],
-            own_s=own_s[follows],
-            own_request=owner[1:][follows],
-            start=start,
-            stop=stop,
-            owner=owner,
-        )
-
-    def summary(self) -> dict[str, float | None]:
-        """Statistics over all gaps."""
-        ones = np.ones(len(self.own_s), dtype=np.int64)
-        return summarise(
-            np.concatenate([self.shared_s, self.own_s]), np.concatenate([self.shared_count, ones])
-        )
+        own_s = (times[start[1:]] - times[stop[:-1] - 1])[follows]
+        # Gap k lies between the tokens k and k + 1 of the clock; a segment has the gaps start .. stop - 2.
+        # All in place: a million requests have tens of millions of gaps.
+        num_shared = max(len(times) - 1, 0)
+        gaps_s = np.empty(num_shared + len(own_s))
+        np.subtract(times[1:], times[:-1], out=gaps_s[:num_shared])
+        gaps_s[num_shared:] = own_s
+        counts = np.bincount(start, minlength=len(gaps_s) + 1)
+        counts -= np.bincount(stop - 1, minlength=len(counts))
+        np.cumsum(counts, out=counts)
+        counts = counts[: len(gaps_s)]
+        counts[num_shared:] = 1
+        return cls(gaps_s, counts, owner[1:][follows], start, stop, owner)
 
     def late(self, bound_s: float, num_requests: int) -> NDArray[np.int64]:
         """How many gaps of each request exceed a bound."""
-        before = np.concatenate([[0], np.cumsum(self.shared_s > bound_s)])
-        shared = np.bincount(self.owner, before[self.stop - 1] - before[self.start], num_requests)
-        own = np.bincount(self.own_request, self.own_s > bound_s, num_requests)
-        return (shared + own).astype(np.int64)
+        num_shared = len(self.gaps_s) - len(self.own_request)
+        late = self.gaps_s > bound_s
+        positions = np.flatnonzero(late[:num_shared])
+        shared = np.searchsorted(positions, self.stop - 1) - np.searchsorted(positions, self.start)
+        return (
+            np.bincount(self.owner, shared, num_requests)
+            + np.bincount(self.own_request, late[num_shared:], num_requests)
+        ).astype(np.int64)
 
 
 def slo_class(key: str) -> str:
@@ -168,7 +165,7 @@ class Result:
         return {name: self._summaries(of, TokenGaps.of(self.records, of)) for name, of in counted.items()}
 
     def _summaries(self, counted: NDArray[np.bool_], gaps: TokenGaps) -> dict[str, dict[str, float | None]]:
-        summaries = {"tbt_s": gaps.summary()}
+        summaries = {"tbt_s": summarise(gaps.gaps_s, gaps.counts)}
         for metric, values in self.latencies.items():
             summaries[metric] = summarise(values[counted & ~np.isnan(values)])
         return {metric: summaries[metric] for metric in METRICS}
@@ -232,7 +229,7 @@ class Result:
     @property
     def iterations(self) -> int:
         """Batches run, over all replicas."""
-        return len(self.records.iterations["end_s"])
+        return int(self.records.totals.sums.get("iterations", 0))
 
     @cached_property
     def makespan_s(self) -> float:
@@ -276,33 +273,27 @@ class Result:
     @cached_property
     def batch(self) -> dict[str, float]:
         """What iterations were made of: means over iterations, times in seconds."""
-        columns = self.records.iterations
-        duration, decodes, prefill = (
-            columns["end_s"] - columns["start_s"],
-            columns["num_decodes"],
-            columns["prefill_tokens"],
-        )
+        sums, maxima, count = self.records.totals.sums, self.records.totals.maxima, self.iterations
+        decode_only, prefill_only = sums["decode_only"], sums["prefill_only"]
         return {
-            "mean_num_decodes": float(decodes.mean()),
-            "mean_tokens": float((decodes + prefill).mean()),
-            "max_tokens": float((decodes + prefill).max()),
-            "share_decode_only": float((prefill == 0).mean()),
-            "share_prefill_only": float((decodes == 0).mean()),
-            "share_mixed": float(((prefill > 0) & (decodes > 0)).mean()),
-            "mean_iteration_s": float(duration.mean()),
-            "max_iteration_s": float(duration.max()),
+            "mean_num_decodes": sums["decodes"] / count,
+            "mean_tokens": sums["tokens"] / count,
+            "max_tokens": maxima["tokens"],
+            "share_decode_only": decode_only / count,
+            "share_prefill_only": prefill_only / count,
+            "share_mixed": (count - decode_only - prefill_only) / count,
+            "mean_iteration_s": sums["duration_s"] / count,
+            "max_iteration_s": maxima["duration_s"],
         }
 
     @cached_property
     def kv(self) -> dict[str, float]:
         """KV blocks of a replica, and the share of them in use: mean over time at work, and maximum."""
-        columns = self.records.iterations
-        used = columns["kv_blocks_used"] / self.num_blocks
-        duration = columns["end_s"] - columns["start_s"]
+        sums, maxima = self.records.totals.sums, self.records.totals.maxima
         return {
             "num_blocks": float(self.num_blocks),
-            "mean_utilisation": float(np.average(used, weights=duration)),
-            "max_utilisation": float(used.max()),
+            "mean_utilisation": sums["kv_block_seconds"] / sums["duration_s"] / self.num_blocks,
+            "max_utilisation": maxima["kv_blocks"] / self.num_blocks,
         }
 
     @cached_property

@@ -1,12 +1,16 @@
-"""What a simulation leaves behind: flat columns of iterations and requests, from which all metrics follow.
+"""What a simulation leaves behind: flat columns of requests and token times, and totals of iterations.
 
-The loop appends plain numbers; nothing grows with the number of output tokens. The time of a token is the
-end of the iteration that made it, found through the request's segments (see request.py).
+The loop appends plain numbers. Iterations are added up a block at a time, and of each only its end is kept,
+eight bytes: nothing grows with the number of output tokens. The time of a token is the end of the iteration
+that made it, found through the request's segments (see request.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from array import array
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,9 +26,24 @@ if TYPE_CHECKING:
     from simulator.batch import Batch
     from simulator.request import Request
 
+    Columns = dict[str, NDArray[Any]]
+
+ITERATIONS_PER_BLOCK = 2**15
+REQUESTS_PER_BLOCK = 2**12
+REQUEST_COLUMNS = {
+    "id": np.int32,
+    "arrival_s": np.float64,
+    "scheduled_s": np.float64,
+    "first_token_s": np.float64,
+    "finished_s": np.float64,
+    "prompt_tokens": np.int32,
+    "output_tokens": np.int32,
+    "num_preemptions": np.int32,
+}
+
 
 class Table:
-    """Rows of named numbers, d for a double and i or q for a whole number, packed without gaps.
+    """Rows of named numbers, d for a double and i for a whole number, packed without gaps.
 
     `extend(pack(*row))` costs a quarter of what appending a row to an array of doubles does.
     """
@@ -37,17 +56,57 @@ class Table:
         self.extend = self._rows.extend
         """Adds packed rows."""
 
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """All columns as arrays that share this table's memory, to which no row can be added then."""
-        rows = np.frombuffer(self._rows, dtype=self._dtype)
+    def __len__(self) -> int:
+        return len(self._rows) // self._dtype.itemsize
+
+    def take(self) -> Columns:
+        """All columns, of which none is left here."""
+        rows = np.frombuffer(bytes(self._rows), dtype=self._dtype)
+        self._rows.clear()
         return {name: rows[name] for name in self._dtype.names or ()}
 
 
-class Recorder:
-    """Collects the iterations and the finished requests of one replica."""
+@dataclass
+class IterationTotals:
+    """Sums and maxima over iterations; times in seconds."""
 
-    def __init__(self) -> None:
-        self.num_iterations = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    maxima: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, iterations: Columns) -> Self:
+        """The totals of some rows, of which there is at least one."""
+        duration_s = iterations["end_s"] - iterations["start_s"]
+        decodes, prefill = iterations["num_decodes"], iterations["prefill_tokens"]
+        tokens, kv_blocks = decodes + prefill, iterations["kv_blocks_used"]
+        sums = {
+            "iterations": len(tokens),
+            "decodes": int(decodes.sum()),
+            "chunks": int(iterations["num_chunks"].sum()),
+            "tokens": int(tokens.sum()),
+            "decode_only": int((prefill == 0).sum()),
+            "prefill_only": int((decodes == 0).sum()),
+            "duration_s": float(duration_s.sum()),
+            "kv_block_seconds": float((kv_blocks * duration_s).sum()),
+        }
+        maxima = {"tokens": tokens, "duration_s": duration_s, "kv_blocks": kv_blocks}
+        return cls(sums, {name: float(values.max()) for name, values in maxima.items()})
+
+    def add(self, other: IterationTotals) -> None:
+        """Count other iterations as well."""
+        for name, value in other.sums.items():
+            self.sums[name] = self.sums.get(name, 0) + value
+        for name, value in other.maxima.items():
+            self.maxima[name] = max(self.maxima.get(name, value), value)
+
+
+class Recorder:
+    """Collects the iterations and the finished requests of one replica.
+
+    With `keep_iterations` the records have a row for each iteration too.
+    """
+
+    def __init__(self, *, keep_iterations: bool = False) -> None:
         self._iterations = Table(
             start_s="d",
             end_s="d",
@@ -57,19 +116,14 @@ class Recorder:
             prefill_tokens="i",
             kv_blocks_used="i",
         )
-        self._requests = Table(
-            id="q",
-            arrival_s="d",
-            scheduled_s="d",
-            first_token_s="d",
-            finished_s="d",
-            prompt_tokens="q",
-            output_tokens="q",
-            num_preemptions="q",
-            num_segments="q",
-        )
-        self._segments = Table(set_id="q", start="q", stop="q")
         self._pack_iteration, self._add_iteration = self._iterations.pack, self._iterations.extend
+        self._totals = IterationTotals()
+        self._set_ends: list[list[NDArray[np.float64]]] = []
+        self._prefill_ends = array("d")
+        self._finished: list[Request] = []
+        self._requests: list[Columns] = []
+        self._segments: list[NDArray[np.int32]] = []
+        self._kept: list[Columns] | None = [] if keep_iterations else None
 
     def iteration(self, start_s: float, end_s: float, batch: Batch, kv_blocks_used: int) -> None:
         """Note an iteration that ends now, before its scheduler accounts for it."""
@@ -81,87 +135,105 @@ class Recorder:
                 start_s, end_s, set_id, num_decodes, len(chunks), prefill_tokens, kv_blocks_used
             )
         )
-        self.num_iterations += 1
 
-    def prefill_ended(self, request: Request) -> None:
+    def prefill_ended(self, request: Request, end_s: float) -> None:
         """Note that the last iteration ended a prefill of a request, and so gave it a token."""
-        request.segments.append((ENDS_PREFILL, self.num_iterations - 1, self.num_iterations))
+        number = len(self._prefill_ends)
+        self._prefill_ends.append(end_s)
+        request.segments.append((ENDS_PREFILL, number, number + 1))
 
     def finished(self, request: Request) -> None:
         """Keep a finished request's times and tokens."""
-        table = self._requests
-        table.extend(
-            table.pack(
-                request.id,
-                request.arrival_s,
-                request.scheduled_s,
-                request.first_token_s,
-                request.finished_s,
-                request.prompt_tokens,
-                request.output_tokens,
-                request.num_preemptions,
-                len(request.segments),
-            )
-        )
-        pack_segment = self._segments.pack
-        for segment in request.segments:
-            self._segments.extend(pack_segment(*segment))
+        self._finished.append(request)
+        if len(self._finished) >= REQUESTS_PER_BLOCK:
+            self._pack_requests()
+        if len(self._iterations) >= ITERATIONS_PER_BLOCK:  # looked at here, where it costs least
+            self._add_up_iterations()
+
+    def _pack_requests(self) -> None:
+        """Put the finished requests into columns, and forget them."""
+        finished = self._finished
+        columns: Columns = {
+            name: np.fromiter(map(attrgetter(name), finished), kind, len(finished))
+            for name, kind in REQUEST_COLUMNS.items()
+        }
+        segments = [request.segments for request in finished]
+        columns["num_segments"] = np.fromiter(map(len, segments), np.int32, len(finished))
+        numbers = chain.from_iterable(chain.from_iterable(segments))
+        self._segments.append(np.fromiter(numbers, np.int32).reshape(-1, 3))
+        self._requests.append(columns)
+        finished.clear()
+
+    def _add_up_iterations(self) -> None:
+        """Add the rows of iterations to the totals and the clocks, and forget them."""
+        iterations = self._iterations.take()
+        if not len(iterations["end_s"]):
+            return
+        self._totals.add(IterationTotals.of(iterations))
+        ends, sets = iterations["end_s"], iterations["set_id"]
+        while len(self._set_ends) <= sets.max():
+            self._set_ends.append([])
+        for set_id in np.unique(sets[sets != ENDS_PREFILL]):
+            self._set_ends[set_id].append(ends[sets == set_id])
+        if self._kept is not None:
+            self._kept.append(iterations)
 
     def records(self) -> Records:
         """All columns; the recorder takes no more after that."""
+        self._add_up_iterations()
+        self._pack_requests()
+        if self._kept is not None:
+            self._kept.append(self._iterations.take())  # no rows, but the columns
+        clocks = [np.array(self._prefill_ends)]
+        clocks += [np.concatenate(ends) if ends else np.empty(0) for ends in self._set_ends]
+        self._set_ends.clear()
+        set_id, start, stop = np.concatenate(self._segments).T
+        first = np.cumsum([0, *map(len, clocks)])[set_id - ENDS_PREFILL]
         return Records(
-            iterations=self._iterations.columns(),
-            requests=self._requests.columns(),
-            segments=self._segments.columns(),
+            token_times_s=np.concatenate(clocks),
+            requests=_concatenated(self._requests),
+            segments={"start": first + start, "stop": first + stop},
+            totals=self._totals,
+            iterations=_concatenated(self._kept) if self._kept else {},
         )
 
 
 @dataclass(frozen=True)
 class Records:
-    """Columns of iterations and requests; each request has `num_segments` rows of `segments`."""
+    """Columns of requests and of their token times; each request has `num_segments` rows of `segments`.
 
-    iterations: dict[str, NDArray[Any]]
-    requests: dict[str, NDArray[Any]]
-    segments: dict[str, NDArray[Any]]
+    `token_times_s` are the clocks of all decode sets laid end to end, with those of ended prefills. A segment
+    is a stretch of it, `start` to before `stop`, and the times of that many tokens of its request.
+    """
+
+    token_times_s: NDArray[np.float64]
+    requests: Columns
+    segments: Columns
+    totals: IterationTotals
+    iterations: Columns
+    """A row for each iteration, where they were kept; without columns otherwise."""
 
     @classmethod
     def merged(cls, parts: Sequence[Self]) -> Self:
-        """The records of several replicas as one; decode sets and iterations are renumbered."""
-        sets = rows = 0
-        iterations, segments = [], []
+        """The records of several replicas as one."""
+        if len(parts) == 1:
+            return parts[0]
+        totals = IterationTotals()
         for part in parts:
-            set_id, kind = part.iterations["set_id"], part.segments["set_id"]
-            iterations.append(
-                {**part.iterations, "set_id": np.where(set_id == ENDS_PREFILL, set_id, set_id + sets)}
-            )
-            ends_prefill = kind == ENDS_PREFILL
-            segments.append(
-                {
-                    "set_id": np.where(ends_prefill, kind, kind + sets),
-                    "start": part.segments["start"] + ends_prefill * rows,
-                    "stop": part.segments["stop"] + ends_prefill * rows,
-                }
-            )
-            sets += int(set_id.max(initial=ENDS_PREFILL)) + 1
-            rows += len(set_id)
+            totals.add(part.totals)
+        first = np.cumsum([0, *(len(part.token_times_s) for part in parts)])
+        segments = [
+            {name: column + at for name, column in part.segments.items()}
+            for part, at in zip(parts, first, strict=False)
+        ]
         return cls(
-            iterations=_concatenated(iterations),
+            token_times_s=np.concatenate([part.token_times_s for part in parts]),
             requests=_concatenated([part.requests for part in parts]),
             segments=_concatenated(segments),
+            totals=totals,
+            iterations=_concatenated([part.iterations for part in parts]),
         )
 
-    def token_clock(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Token times laid end to end, and where in them each segment starts.
 
-        First the ends of all iterations (for tokens that end a prefill), then those of each decode set.
-        """
-        ends, sets = self.iterations["end_s"], self.iterations["set_id"]
-        by_set = np.argsort(sets, kind="stable")
-        times = np.concatenate([ends, ends[by_set]])
-        first_of_set = len(ends) + np.searchsorted(sets[by_set], self.segments["set_id"])
-        base = np.where(self.segments["set_id"] == ENDS_PREFILL, 0, first_of_set)
-        return times, base + self.segments["start"]
-
-
-def _concatenated(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+def _concatenated(parts: Sequence[Columns]) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -119,7 +119,7 @@ class Replica:
             if request.scheduled_s < 0.0:
                 request.scheduled_s = now_s
         left_at = self._pass_stages(batch.shape, now_s)
-        if self.num_stages == 1:
+        if self.num_stages == 1 and not batch.prefills:
             now_s, left_at, batch = self._repeat(now_s, left_at, batch)
         self._in_flight.append((now_s, left_at, batch))
 
@@ -158,7 +158,7 @@ class Replica:
         self.last_end_s = end_s
         finished = scheduler.complete(batch)
         for request in batch.ending:
-            recorder.prefill_ended(request)
+            recorder.prefill_ended(request, end_s)
             if request.first_token_s < 0.0:
                 request.first_token_s = end_s
         for request in finished:

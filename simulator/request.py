@@ -25,7 +25,7 @@ class Request:
     `in_flight` counts the prefill tokens of batches that have not ended, `num_computed` only those that have.
     `block_ids` name the full blocks of its prompt: equal ids, equal blocks and equal context before them.
     `segments` are its output tokens in order: (decode set, first tick, tick after the last one), or, for the
-    token that ends a prefill, (ENDS_PREFILL, iteration, iteration after it).
+    token that ends a prefill, (ENDS_PREFILL, its number among such tokens, the next number).
     Times are in seconds of simulated time and are written by the replica, never read by a scheduler.
     """
 

@@ -96,6 +96,7 @@ class _WatchingRecorder(Recorder):
     def __init__(self, watch: Watch) -> None:
         super().__init__()
         self._watch = watch
+        self._num_iterations = 0
         # Of each decode set: the end of its last iteration, and how many had joined it by then.
         self._last: dict[int, tuple[float, int]] = {}
 
@@ -115,5 +116,6 @@ class _WatchingRecorder(Recorder):
         for request, _ in batch.prefills:
             if request.scheduled_s == start_s:
                 watch.scheduled(start_s - request.arrival_s)
-        if self.num_iterations % CHECK_EVERY == 0:
+        self._num_iterations += 1
+        if self._num_iterations % CHECK_EVERY == 0:
             watch.look_at_queue(end_s)

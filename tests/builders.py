@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from simpy import Environment
@@ -54,6 +55,9 @@ def describe(batch: Batch | None) -> str:
     return " ".join(decodes + [f"p{request.id}:{tokens}" for request, tokens in batch.prefills])
 
 
+_DETAILED = partial(Recorder, keep_iterations=True)
+
+
 class PerToken:
     """A stage takes `fixed_s` and `per_token_s` for each token of the batch."""
 
@@ -84,7 +88,7 @@ def serve(
     routing: str = "round_robin",
     slo: dict[str, float] | None = None,
     warmup_s: float = 0.0,
-    new_recorder: Callable[[], Recorder] = Recorder,
+    new_recorder: Callable[[], Recorder] = _DETAILED,
 ) -> Result:
     """Serve requests to their end on one replica for each scheduler."""
     schedulers = [scheduler] if isinstance(scheduler, Scheduler) else list(scheduler)

@@ -45,7 +45,7 @@ def burst(lab: Lab, policy: str) -> dict[str, Any]:
             "until_s": None,
         }
     )
-    result = simulate(scenario, lab.paper.seed)
+    result = simulate(scenario, lab.paper.seed, keep_iterations=True)
     times_s, tokens = output_tokens(result)
     ends = np.arange(0.0, result.makespan_s + CURVE_STEP_S, CURVE_STEP_S)
     return {

@@ -70,8 +70,8 @@ def measure(overrides: list[str], repeat: int) -> tuple[Result, float]:
 
 def report(label: str, overrides: list[str], repeat: int) -> None:
     result, seconds = measure(overrides, repeat)
-    columns = result.records.iterations
-    steps = float((columns["num_decodes"] + columns["num_chunks"]).sum())
+    sums = result.records.totals.sums
+    steps = sums["decodes"] + sums["chunks"]
     print(
         f"{label:44} {result.batch['mean_num_decodes']:7.1f} decodes  "
         f"{result.iterations / seconds:9,.0f} iterations/CPU-s  {steps / seconds:12,.0f} sequence-steps/CPU-s"

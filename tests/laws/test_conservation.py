@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.batch import Batch
-from simulator.request import ENDS_PREFILL, Request
+from simulator.record import Recorder
+from simulator.request import Request
 from simulator.schedulers import POLICIES, Scheduler
 from simulator.schedulers.policies import ChunkedOnly, StallFree
 from simulator.schedulers.vllm_v1 import VLLMV1
@@ -160,7 +161,19 @@ def test_causality_and_work_conservation_on_the_clock(
         make_scheduler(policy, budget=8, max_model_len=MAX_MODEL_LEN, num_blocks=num_blocks)
         for _ in range(replicas)
     ]
-    result = serve(requests, schedulers, PerToken(0.3, 0.05, stages))
+    ended_prefills: list[int] = []
+
+    class Counting(Recorder):
+        def prefill_ended(self, request: Request, end_s: float) -> None:
+            super().prefill_ended(request, end_s)
+            ended_prefills.append(request.id)
+
+    result = serve(
+        requests,
+        schedulers,
+        PerToken(0.3, 0.05, stages),
+        new_recorder=lambda: Counting(keep_iterations=True),
+    )
     columns = result.records.requests
     assert len(columns["id"]) + len(result.rejections) == len(sizes)
     ulp = 1e-9
@@ -170,8 +183,8 @@ def test_causality_and_work_conservation_on_the_clock(
     iterations = result.records.iterations
     # Every token of every request is in exactly one iteration; prefills that were lost come again.
     prompts, outputs = columns["prompt_tokens"].sum(), columns["output_tokens"].sum()
-    ended_prefills = (result.records.segments["set_id"] == ENDS_PREFILL).sum()
-    assert iterations["num_decodes"].sum() + ended_prefills == outputs
+    assert iterations["num_decodes"].sum() + len(ended_prefills) == outputs
+    assert (result.records.segments["stop"] - result.records.segments["start"]).sum() == outputs
     if replicas == 1:
         assert (np.diff(iterations["end_s"]) > 0).all()
     assert all(0.0 <= stage["bubble_share"] < 1.0 for stage in result.stages)

@@ -14,22 +14,16 @@ from hypothesis import strategies as st
 from simulator.metrics import Result, split_slo_key
 from simulator.quantiles import LEVELS, summarise
 from simulator.record import Records
-from simulator.request import ENDS_PREFILL
 
 
 def token_times(records: Records) -> list[list[float]]:
     """Output token times of each finished request, one by one, straight from the segments."""
-    ends, sets = records.iterations["end_s"], records.iterations["set_id"]
-    by_set = {int(s): [e for e, t in zip(ends, sets, strict=True) if t == s] for s in set(sets)}
-    times, row = [], 0
-    for count in records.requests["num_segments"]:
-        tokens: list[float] = []
-        for _ in range(count):
-            set_id, start, stop = (int(records.segments[name][row]) for name in ("set_id", "start", "stop"))
-            tokens.extend((ends if set_id == ENDS_PREFILL else by_set[set_id])[start:stop])
-            row += 1
-        times.append([float(t) for t in tokens])
-    return times
+    clock, segments = records.token_times_s, records.segments
+    stretches = iter(zip(segments["start"], segments["stop"], strict=True))
+    return [
+        [float(t) for _ in range(count) for t in clock[slice(*next(stretches))]]
+        for count in records.requests["num_segments"]
+    ]
 
 
 @given(
@@ -90,6 +84,28 @@ def test_latencies_equal_those_of_the_tokens(policy: str, stages: int) -> None:
     ]
     assert 0 < sum(good) < len(good)
     assert result.good_requests == sum(good)
+
+
+@pytest.mark.parametrize("policy", ["stall_free", "chunked_only"])
+def test_adding_up_in_blocks_changes_nothing(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = crowded_run(policy, stages=3)
+    monkeypatch.setattr("simulator.record.ITERATIONS_PER_BLOCK", 7)
+    blocks = crowded_run(policy, stages=3)
+    assert whole.iterations > 70
+    for result in (whole, blocks):
+        rows, batch = result.records.iterations, result.batch
+        tokens, duration = rows["num_decodes"] + rows["prefill_tokens"], rows["end_s"] - rows["start_s"]
+        assert batch["mean_num_decodes"] == rows["num_decodes"].mean()
+        assert (batch["mean_tokens"], batch["max_tokens"]) == (tokens.mean(), tokens.max())
+        mixed = (rows["num_decodes"] > 0) & (rows["prefill_tokens"] > 0)
+        assert batch["share_mixed"] == pytest.approx(mixed.mean())
+        assert batch["mean_iteration_s"] == pytest.approx(duration.mean())
+        assert batch["max_iteration_s"] == duration.max()
+        kv = np.average(rows["kv_blocks_used"], weights=duration) / result.num_blocks
+        assert result.kv["mean_utilisation"] == pytest.approx(kv)
+    assert token_times(blocks.records) == token_times(whole.records)
+    assert blocks.metrics == whole.metrics
+    assert all((blocks.records.iterations[name] == whole.records.iterations[name]).all() for name in rows)
 
 
 def test_two_replicas_merge_into_one_account() -> None:

@@ -15,7 +15,7 @@ from profiler.live import LiveEngine
 from profiler.watch import HostCost, HostTimed, ShapeSampler
 from simulator.batch import BatchShape
 from simulator.latency.model import ConstantLatency
-from simulator.record import Records
+from simulator.record import Recorder, Records
 
 FIXED_S, PER_TOKEN_S = 0.010, 0.001
 
@@ -65,6 +65,7 @@ def scheduler(policy: str, num_blocks: int):
 def live(policy: str, num_blocks: int) -> tuple[LiveEngine, FakeModel]:
     model = FakeModel(num_blocks, 4)
     engine = LiveEngine(model, scheduler(policy, num_blocks), now=model.now, sleep=model.sleep)
+    engine.recorder = Recorder(keep_iterations=True)
     engine.serve(requests())
     return engine, model
 

@@ -192,7 +192,7 @@ def shared_prompts() -> Workload:
 
 
 def test_the_block_ids_of_a_workload_reach_the_cache() -> None:
-    result = simulate(small(), workload=shared_prompts(), latency=ConstantLatency())
+    result = simulate(small(), workload=shared_prompts(), latency=ConstantLatency(), keep_iterations=True)
     assert result.to_dict()["prefix_cache"] == {"queried_tokens": 180, "hit_tokens": 32}
     assert result.records.iterations["prefill_tokens"].sum() == 180 - 32
     assert not result.notes
@@ -203,7 +203,9 @@ def test_prefix_caching_can_be_off_and_its_absence_is_noted() -> None:
         ({"memory.prefix_caching": False}, "vllm_v1"),
         ({"scheduler.policy": "stall_free"}, "stall_free"),
     ):
-        result = simulate(small(**updates), workload=shared_prompts(), latency=ConstantLatency())
+        result = simulate(
+            small(**updates), workload=shared_prompts(), latency=ConstantLatency(), keep_iterations=True
+        )
         assert "prefix_cache" not in result.to_dict()
         assert result.records.iterations["prefill_tokens"].sum() == 180
         assert result.notes == (f"{policy} has no prefix cache: shared prefixes are computed each time",)
