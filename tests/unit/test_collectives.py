@@ -83,7 +83,7 @@ def test_a_group_adds_up_within_its_nodes_and_then_over_them(world_size, per_nod
 
 
 def test_eight_gpus_over_ethernet_follow_from_what_was_measured():
-    """1 MB: 0.128 ms within the node (four GPUs over PCIe), and twice 0.069 ms for a message of half of it."""
+    """1 MB: 0.128 ms within each node (four GPUs over PCIe), and twice 0.069 ms for half of it."""
     gpu = load_gpu("a100_80gb_pcie")
     kernels = FittedKernels.load(config_path("kernels", "a100_80gb_pcie"), gpu)
     time = group_all_reduce_s(kernels, np.array([1e6]), 8, load_cluster("nvlink3_pairs_4gpu"))[0]
