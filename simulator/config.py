@@ -115,6 +115,7 @@ class SchedulerSpec(Spec):
     token_budget: Count = 512
     """Most tokens of one iteration (vLLM: max_num_batched_tokens)."""
     max_num_seqs: Count = 128
+    """Most admitted requests of a replica, those in flight in any of its pipeline stages included."""
     max_model_len: Count | None = None
     """Most tokens of one request, prompt and output; by default what the model was trained for."""
     long_prefill_token_threshold: Count | None = None

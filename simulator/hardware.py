@@ -178,6 +178,10 @@ class ClusterSpec(Spec):
     inter_node: LinkSpec
     source: str = ""
 
+    def num_nodes(self, world_size: int) -> int:
+        """Nodes that a group of `world_size` neighbouring GPUs fills, the last one perhaps in part."""
+        return math.ceil(world_size / self.gpus_per_node)
+
     def link(self, world_size: int) -> LinkSpec:
         """The slowest link that a group of `world_size` neighbouring GPUs has to cross."""
         if world_size <= 2 and self.pair is not None:

@@ -71,7 +71,7 @@ class Kernels(Protocol):
         """What unequal KV lengths do to a batch; None where that was not measured."""
 
     def all_reduce_s(self, message_bytes: Array, world_size: int, link: LinkSpec) -> Array:
-        """All-reduce of a message of that size on every rank."""
+        """All-reduce of a message of that size on every rank of one node."""
 
     def send_recv_s(self, message_bytes: Array, link: LinkSpec) -> Array:
         """A message from one GPU to another."""

@@ -8,6 +8,7 @@ from math import inf
 import numpy as np
 
 from simulator.hardware import BYTES_PER_VALUE, ClusterSpec, LinearOp, ModelSpec
+from simulator.latency.collectives import group_all_reduce_s
 from simulator.latency.kernels import Array, AttentionHeads, AttentionRange, Kernels, Slowdown
 
 
@@ -36,7 +37,7 @@ class ModelParts:
         self._kernels = kernels
         self._tensor = tensor
         self._linear_ops = model.linear_ops(tensor)
-        self._group_link = cluster.link(tensor)
+        self._cluster = cluster
         self._stage_link = cluster.stage_link(tensor, pipeline)
 
     def token_parts(self, tokens: Array, role: StageRole) -> dict[str, Array]:
@@ -81,7 +82,8 @@ class ModelParts:
         if self._tensor == 1:
             return np.zeros_like(num_values)
         message_bytes = num_values * BYTES_PER_VALUE
-        return self._kernels.all_reduce_s(message_bytes, self._tensor, self._group_link) + self._kernels.gap_s
+        all_reduce_s = group_all_reduce_s(self._kernels, message_bytes, self._tensor, self._cluster)
+        return all_reduce_s + self._kernels.gap_s
 
     def head_s(self, sequences: Array) -> Array:
         """Logits of the sampled sequences, gathered over the ranks (half an all-reduce), and the sampler."""

@@ -25,7 +25,7 @@ ALL_REDUCES = 81
 
 
 def experiments(lab: Lab) -> Experiments:
-    """Runs of Figure 13a, runs at capacity for their bubbles, and three iterations."""
+    """Runs of Figure 13a, runs at capacity for their bubbles, capacity with more places, two iterations."""
     return (
         {
             f"pipeline/p50_tbt/{layout}/{size}": (median_tbt, layout, size)
@@ -35,6 +35,7 @@ def experiments(lab: Lab) -> Experiments:
             f"pipeline/at-capacity/{policy}/{slo}": (at_capacity, policy, slo)
             for policy, slo in product(POLICIES, SLOS)
         }
+        | {f"pipeline/places-per-microbatch/{slo}": (with_places_per_microbatch, slo) for slo in SLOS}
         | {"pipeline/anchors": (anchors,)}
     )
 
@@ -60,6 +61,14 @@ def at_capacity(lab: Lab, policy: str, slo: Slo) -> dict[str, Any]:
     return {"capacity": capacity, "bubble": sum(stage["bubble_share"] for stage in stages) / len(stages)}
 
 
+def with_places_per_microbatch(lab: Lab, slo: Slo) -> float | None:
+    """Capacity of stall-free scheduling if the paper's 128 places were those of each microbatch."""
+    scenario = lab.scenario("falcon", "chat", slo)
+    places = scenario.scheduler.max_num_seqs * scenario.parallel.pipeline
+    scenario = scenario.with_({"scheduler.max_num_seqs": places})
+    return lab.capacity(scenario, lab.deployment("falcon").start_rps["chat"]).capacity_rps
+
+
 def anchors(lab: Lab) -> dict[str, float]:
     """The two iterations that section 3.3 sets against each other, and the bubble between them, in seconds.
 
@@ -76,7 +85,7 @@ def anchors(lab: Lab) -> dict[str, float]:
 
 
 def report(ledger: Ledger, results: Results) -> None:
-    """Figure 13a as times and ratios, gains over prefill-first, bubbles, anchors."""
+    """Figure 13a as times and ratios, gains over prefill-first, bubbles, more places, anchors."""
     for size in BATCHES:
         tp8, pp2 = (results[f"pipeline/p50_tbt/{layout}/{size}"] for layout in LAYOUTS)
         ledger.add(f"pipeline/p50_tbt/tp8/{size}", tp8, "s")
@@ -92,6 +101,9 @@ def report(ledger: Ledger, results: Results) -> None:
             "share",
             "of the stages' working time, at this scheduler's capacity",
         )
+    for slo in SLOS:
+        id = f"pipeline/places-per-microbatch/{slo}"
+        ledger.add(id, results[id], "requests/s", "capacity of stall_free with 128 places a microbatch")
     _report_gain(ledger, results)
 
 

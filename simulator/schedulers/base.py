@@ -77,7 +77,8 @@ class Scheduler(ABC):
     """Queues, admission, preemption and bookkeeping; a policy adds `_fill`, the order of the steps.
 
     `token_budget` is the most tokens of one iteration (vLLM: max_num_batched_tokens), `max_num_seqs` the most
-    admitted requests, `max_model_len` the most tokens of a request, prompt and answer. A scheduler that
+    admitted requests, in flight or not, `max_model_len` the most tokens of a request, prompt and answer. A
+    scheduler that
     `decides_ahead` belongs to an asynchronous engine, which puts an iteration together while the one before
     it runs: it does not see yet who arrives in that time, and who finishes then keeps its place and memory.
     """

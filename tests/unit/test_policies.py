@@ -234,6 +234,20 @@ def test_with_two_batches_in_flight_each_has_its_own_decodes() -> None:
     assert describe(scheduler.schedule()) == "p1:2"
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_request_in_flight_keeps_its_place(policy: str) -> None:
+    """`max_num_seqs` bounds the replica, not a microbatch, as in Sarathi-Serve's artefact and in vLLM V1."""
+    scheduler = make_scheduler(policy, max_num_seqs=2, budget=4)
+    for i in range(3):
+        scheduler.add(make_request(i, prompt=4, output=1))
+    first, second = scheduler.schedule(), scheduler.schedule()
+    assert scheduler.schedule() is None
+    for batch in (first, second):
+        if batch is not None:
+            scheduler.complete(batch)
+    assert describe(scheduler.schedule()) == "p2:4"
+
+
 def test_the_shape_counts_what_the_kernels_see() -> None:
     scheduler = make_scheduler("stall_free", budget=8)
     run(scheduler, {0: [make_request(0, prompt=3, output=9), make_request(1, prompt=5, output=9)]}, 2)
