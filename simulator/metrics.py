@@ -38,7 +38,7 @@ class TokenGaps(NamedTuple):
     """
 
     gaps_s: NDArray[np.float64]
-    counts: NDArray[np.int64]
+    counts: NDArray[np.int32]
     own_request: NDArray[np.int64]
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
@@ -59,10 +59,10 @@ class TokenGaps(NamedTuple):
         gaps_s = np.empty(num_shared + len(own_s))
         np.subtract(times[1:], times[:-1], out=gaps_s[:num_shared])
         gaps_s[num_shared:] = own_s
-        counts = np.bincount(start, minlength=len(gaps_s) + 1)
-        counts -= np.bincount(stop - 1, minlength=len(counts))
-        np.cumsum(counts, out=counts)
-        counts = counts[: len(gaps_s)]
+        counts = np.zeros(len(gaps_s) + 1, dtype=np.int32)
+        np.add.at(counts, start, 1)
+        np.subtract.at(counts, stop - 1, 1)
+        counts = np.cumsum(counts, out=counts, dtype=np.int32)[:-1]
         counts[num_shared:] = 1
         return cls(gaps_s, counts, owner[1:][follows], start, stop, owner)
 

@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 LEVELS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 STATISTICS = ("mean", *LEVELS, "max")
 
-_BIN_SHIFT = 46  # leaves a double's exponent and six leading bits: bins at most 1.6 % wide
+_BIN_SHIFT = 47  # leaves a double's exponent and five leading bits: bins at most 3 % wide
+_NUM_BINS = 1 << 63 - _BIN_SHIFT
+_VALUES_PER_PIECE = 2**18
 
 
 def summarise(
-    values: NDArray[np.float64], weights: NDArray[np.int64] | None = None
+    values: NDArray[np.float64], weights: NDArray[np.int32] | None = None
 ) -> dict[str, float | None]:
     """Mean, percentiles and maximum of `values` >= 0, counted `weights` times each; None if empty.
 
     Percentiles interpolate linearly between neighbours, as numpy does by default: the result is that of
     `np.percentile(np.repeat(values, weights), ...)` without the repetition.
     """
-    total = len(values) if weights is None else int(weights.sum())
+    total = len(values) if weights is None else int(weights.sum(dtype=np.int64))
     if not total:
         return dict.fromkeys(STATISTICS)
     ranked = np.sort(values) if weights is None else _Ranked(values, weights)
-    # Not a dot product, whose last digits depend on how many threads BLAS has in this process.
-    weighted = values if weights is None else values * weights
-    summary: dict[str, float | None] = {"mean": float(weighted.sum() / total)}
+    summary: dict[str, float | None] = {"mean": float(ranked.sum()) / total}
     for name, level in LEVELS.items():
         position = (total - 1) * level
         below = int(position)
@@ -42,26 +42,37 @@ def summarise(
 class _Ranked:
     """The values of a weighted sample in ascending order, by rank.
 
-    Only the bins that are asked for are sorted: a run of a million requests has tens of millions of values.
+    Works in pieces and sorts only the bins that are asked for, since a run of a million requests has tens of
+    millions of values. Those that count zero times may be negative.
     """
 
-    def __init__(self, values: NDArray[np.float64], weights: NDArray[np.int64]) -> None:
+    def __init__(self, values: NDArray[np.float64], weights: NDArray[np.int32]) -> None:
         self._values, self._weights = values, weights
-        # The bits of a double that is not negative ascend with it.
-        bins = np.abs(values).view(np.int64)
-        bins >>= _BIN_SHIFT
-        bins -= bins.min()
-        self._bins = bins
-        self._ends = np.cumsum(np.bincount(bins, weights)).astype(np.int64)
-        self._sorted: dict[int, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}
+        self._sum = 0.0
+        self._sorted: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        counts = np.zeros(_NUM_BINS)
+        for first in range(0, len(values), _VALUES_PER_PIECE):
+            piece = slice(first, first + _VALUES_PER_PIECE)
+            # Not a dot product, whose last digits depend on how many threads BLAS has in this process.
+            self._sum += float((values[piece] * weights[piece]).sum())
+            # The bits of a double that is not negative ascend with it.
+            bins = np.abs(values[piece]).view(np.int64) >> _BIN_SHIFT
+            counts += np.bincount(bins, weights[piece], _NUM_BINS)
+        self._ends = np.cumsum(counts)  # whole numbers, exact as doubles up to 2**53
+
+    def sum(self) -> float:
+        """The sum of all values."""
+        return self._sum
 
     def __getitem__(self, rank: int) -> float:
         bin = int(np.searchsorted(self._ends, rank, side="right"))
         if bin not in self._sorted:
-            within = np.flatnonzero(self._bins == bin)
+            low, high = (np.array([bin, bin + 1]) << _BIN_SHIFT).view(np.float64)
+            within = np.flatnonzero((self._values >= low) & (self._values < high))
             values = self._values[within]
             order = np.argsort(values, kind="stable")
-            before = self._ends[bin - 1] if bin else 0
-            self._sorted[bin] = values[order], before + np.cumsum(self._weights[within[order]])
+            before = self._ends[bin - 1] if bin else 0.0
+            ends = before + np.cumsum(self._weights[within[order]], dtype=np.float64)
+            self._sorted[bin] = values[order], ends
         values, ends = self._sorted[bin]
         return float(values[np.searchsorted(ends, rank, side="right")])
