@@ -12,10 +12,8 @@ from heapq import heapreplace
 from math import ceil
 
 from simulator.errors import InputError
-from simulator.latency.features import ATTENTION_TILES, KV_BLOCK
-
-START_BLOCKS = 2.0  # a thread block's start and end cost about as much as this many blocks of keys
-QUERY_TILE = ATTENTION_TILES[0]
+from simulator.latency.features import KV_BLOCK
+from simulator.latency.uneven import QUERY_TILE, START_BLOCKS
 
 
 def slowdown(sm_count: int, heads: int, chunk: int, prefix: int, lengths: list[int]) -> float:
