@@ -17,9 +17,9 @@ from simulator.latency.uneven import QUERY_TILE, START_BLOCKS
 
 
 def slowdown(sm_count: int, heads: int, chunk: int, prefix: int, lengths: list[int]) -> float:
-    """Time with these KV lengths over the time with all of them at their mean."""
+    """Time with these KV lengths, in order of launch, over the time with all of them at their mean."""
     tiles = _chunk_tiles(chunk, prefix)
-    unequal = tiles + sorted((_cost(length) for length in lengths), reverse=True)
+    unequal = tiles + [_cost(length) for length in lengths]
     equal = tiles + [_cost(sum(lengths) / len(lengths))] * len(lengths)
     return _makespan(unequal * heads, sm_count) / _makespan(equal * heads, sm_count)
 

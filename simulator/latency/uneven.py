@@ -2,8 +2,8 @@
 
 Of the decodes' KV lengths their number, sum, sum of squares and longest are known. Two lengths have the same:
 so many sequences as long as the longest, and the rest alike. A thread block passes over one sequence's keys
-for one head, and an SM that is free takes the next in order of launch, head by head: tiles of the chunk, long
-sequences, short ones. Costs and times are in blocks of keys.
+for one head, and an SM that is free takes the next in order of launch, head by head: tiles of the chunk, then
+the decodes in order of arrival, long and short ones mixed. Costs and times are in blocks of keys.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ QUERY_TILE = ATTENTION_TILES[0]
 START_BLOCKS = 2.0  # a thread block's start and end cost about as much as this many blocks of keys
 FEW_WAVES = 3.0  # thread blocks per SM up to which it matters that all SMs start at once
 SPLIT_BELOW = 1.6  # thread blocks per SM below which FlashAttention-2 cuts the lengths of decodes alone
-STREAMING = 0.25  # decodes alone wait for memory: an SM without work leaves its bandwidth to the others
+STREAMING = 0.3  # decodes alone wait for memory: an SM without work leaves its bandwidth to the others
 ROUNDING = 1e-9  # of thread blocks per SM
 
-Blocks = tuple[float, float, float]
-"""Thread blocks of one kind: how many there are for each head, the cost of one, the cost of the last."""
+Blocks = tuple[float, float, float, float]
+"""Thread blocks of one kind: number for a head, cost of one, cost of the last, number of others after it."""
 
 
 class UnevenSlowdown:
@@ -43,6 +43,7 @@ class UnevenSlowdown:
         below = (kv_squares / num_decodes - mean * mean) / above
         num_long = num_decodes * below / (above + below)
         num_short = num_decodes - num_long
+        after_long = num_short / (num_long + 1)  # short ones after the last of the long ones, on average
         long = START_BLOCKS - -kv_max // KV_BLOCK
         short = START_BLOCKS - -round(mean - below) // KV_BLOCK
         even = START_BLOCKS - -kv_tokens // (num_decodes * KV_BLOCK)
@@ -59,8 +60,11 @@ class UnevenSlowdown:
                 return 1.0
         blocks = tiles + num_decodes
         if heads * blocks <= FEW_WAVES:
-            end = self._end(heads, (tiles, tile, last), (num_long, long, long), (num_short, short, short))
-            even_end = self._end(heads, (tiles, tile, last), (num_decodes, even, even))
+            first = (tiles, tile, last, num_decodes)
+            end = self._end(
+                blocks, heads, first, (num_long, long, long, after_long), (num_short, short, short, 0)
+            )
+            even_end = self._end(blocks, heads, first, (num_decodes, even, even, 0))
         else:
             # Up to the last launch all SMs work, and each is then half through a block on average, more
             # likely a long one. The last of a kind begins earlier, by the launches still to come.
@@ -68,28 +72,29 @@ class UnevenSlowdown:
             work = tile_work + long_work + short_work
             begun = (tile_work * tile + long_work * long + short_work * short) / (2 * work)
             interval = work * self._sm / blocks
-            end = heads * work - begun
-            end += max(last - num_decodes * interval, long - num_short * interval, short)
-            work = tile_work + num_decodes * even
-            begun = (tile_work * tile + num_decodes * even * even) / (2 * work)
-            interval = work * self._sm / blocks
-            even_end = heads * work - begun + max(last - num_decodes * interval, even)
+            latest = long - after_long * interval
+            if short > latest:
+                latest = short
+            if last - num_decodes * interval > latest:
+                latest = last - num_decodes * interval
+            end = heads * work - begun + latest
+            short_work = num_decodes * even
+            work = tile_work + short_work
+            begun = (tile_work * tile + short_work * even) / (2 * work)
+            latest = last - num_decodes * self._sm * work / blocks
+            even_end = heads * work - begun + (even if even > latest else latest)
         return end / even_end if chunk else 1.0 + STREAMING * (end / even_end - 1.0)
 
-    def _end(self, heads_per_sm: float, *kinds: Blocks) -> float:
+    def _end(self, blocks: float, heads_per_sm: float, *kinds: Blocks) -> float:
         """When a launch of few waves ends: SMs that are free take each kind by its share of the blocks."""
-        behind = sum([number for number, _, _ in kinds])
-        waves = heads_per_sm * behind - ROUNDING
-        shares = [(number / behind, cost) for number, cost, _ in kinds]
         one_sm = self._sm
-        busy: list[
-            tuple[float, float]
-        ] = []  # until when how many of the SMs are; below one they do not count
+        waves = heads_per_sm * blocks - ROUNDING
+        shares = [(number / blocks, cost) for number, cost, _, _ in kinds]
+        busy: list[tuple[float, float]] = []  # until when, how many of the SMs; less than one is dropped
         launched = free = 1.0
         time = end = 0.0
-        for number, _, last in kinds:
-            behind -= number
-            while launched < waves - behind * one_sm:
+        for _, _, last, after in kinds:
+            while launched < waves - after * one_sm:
                 for share, cost in shares:
                     if free * share >= one_sm:
                         heappush(busy, (time + cost, free * share))
