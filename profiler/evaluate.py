@@ -18,6 +18,7 @@ from profiler.fit import device_of, fit_family
 from profiler.makespan import parse_lengths, slowdown
 from profiler.splits import FOLDS, SPLITS, held_out
 from profiler.tables import KernelRow, KernelTable
+from simulator.batch import BatchShape
 from simulator.latency.kernels import Array
 from simulator.latency.uneven import UnevenSlowdown
 
@@ -225,21 +226,22 @@ def _unequal_rows(table: KernelTable, mixed: Family) -> Iterator[Errors]:
     equal = Family(MIXED, mixed.device, equal_sizes, rows["latency_us"], np.zeros(len(rows), dtype=bool))
     at_mean = fit_family(mixed.where(~_unequal(mixed))).predict_us(equal)
     sm_count = mixed.device.sm_count
-    ways: dict[str, Callable[[KernelRow], float]] = {
-        "mean": lambda row: 1.0,
-        "mean, longest": lambda row: _from_longest(row, sm_count),
-    }
+    ways: dict[str, Callable[[KernelRow], float]] = {"mean": lambda row: 1.0}
     if (rows["decode_kv_lengths"] != "").all():
+        ways["two lengths"] = lambda row: _from_two_lengths(row, sm_count)
         ways["all lengths"] = lambda row: _from_lengths(row, sm_count)
     for way, ratio in ways.items():
         ratios = np.array([ratio(row) for row in rows.rows()])
         yield _errors("mixed", "unequal", way, [at_mean * ratios / rows["latency_us"] - 1])
 
 
-def _from_longest(row: KernelRow, sm_count: int) -> float:
-    chunk, prefix, decodes = row.chunk_tokens, row.prefix_tokens, row.num_decodes
-    from_longest = UnevenSlowdown(sm_count, row.q_heads, row.kv_heads)
-    return from_longest(chunk, prefix, decodes, row.decode_kv_tokens / decodes, row.decode_kv_max_tokens)
+def _from_two_lengths(row: KernelRow, sm_count: int) -> float:
+    """What the simulator does, which knows no more of the lengths than a batch's shape, but the order."""
+    lengths = parse_lengths(row.decode_kv_lengths)
+    shape = BatchShape.of(decode_kv=tuple(lengths))
+    longest_first = lengths == sorted(lengths, reverse=True)
+    from_two_lengths = UnevenSlowdown(sm_count, row.q_heads, row.kv_heads, longest_first=longest_first)
+    return from_two_lengths(row.chunk_tokens, row.prefix_tokens, *shape[1:5])
 
 
 def _from_lengths(row: KernelRow, sm_count: int) -> float:

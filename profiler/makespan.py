@@ -12,16 +12,14 @@ from heapq import heapreplace
 from math import ceil
 
 from simulator.errors import InputError
-from simulator.latency.features import ATTENTION_TILES, KV_BLOCK
-
-START_BLOCKS = 2.0  # a thread block's start and end cost about as much as this many blocks of keys
-QUERY_TILE = ATTENTION_TILES[0]
+from simulator.latency.features import KV_BLOCK
+from simulator.latency.uneven import QUERY_TILE, START_BLOCKS
 
 
 def slowdown(sm_count: int, heads: int, chunk: int, prefix: int, lengths: list[int]) -> float:
-    """Time with these KV lengths over the time with all of them at their mean."""
+    """Time with these KV lengths, in order of launch, over the time with all of them at their mean."""
     tiles = _chunk_tiles(chunk, prefix)
-    unequal = tiles + sorted((_cost(length) for length in lengths), reverse=True)
+    unequal = tiles + [_cost(length) for length in lengths]
     equal = tiles + [_cost(sum(lengths) / len(lengths))] * len(lengths)
     return _makespan(unequal * heads, sm_count) / _makespan(equal * heads, sm_count)
 

@@ -28,13 +28,15 @@ class Chunk(NamedTuple):
 class BatchShape(NamedTuple):
     """All that a latency model may know of a batch.
 
-    `decode_kv_tokens` sums the KV lengths that the decodes attend, each with its new token;
-    `num_sampled` counts the sequences that emit a token: the decodes and the chunks that end a prompt.
+    `decode_kv_tokens` sums the KV lengths that the decodes attend, each with its new token,
+    `decode_kv_squares` their squares, and `decode_kv_max` is the longest. `num_sampled` counts the sequences
+    that emit a token: the decodes and the chunks that end a prompt.
     """
 
     chunks: tuple[Chunk, ...]
     num_decodes: int
     decode_kv_tokens: int
+    decode_kv_squares: int
     decode_kv_max: int
     num_sampled: int
     num_tokens: int
@@ -51,6 +53,7 @@ class BatchShape(NamedTuple):
             chunks=tuple(Chunk(*chunk) for chunk in chunks),
             num_decodes=len(decode_kv),
             decode_kv_tokens=sum(decode_kv),
+            decode_kv_squares=sum(kv * kv for kv in decode_kv),
             decode_kv_max=max(decode_kv, default=0),
             num_sampled=len(decode_kv) + prompts_ended,
             num_tokens=sum(chunk[0] for chunk in chunks) + len(decode_kv),

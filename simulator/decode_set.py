@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DecodeSet:
-    """`members` by id, the sum of their KV tokens, and how many ticks and arrivals there have been."""
+    """`members` by id, the sums of their KV lengths and of the squares, and the ticks and arrivals so far."""
 
     __slots__ = (
         "_by_length",
@@ -27,6 +27,7 @@ class DecodeSet:
         "_residues",
         "block_size",
         "id",
+        "kv_squares",
         "kv_tokens",
         "members",
         "num_joined",
@@ -38,6 +39,7 @@ class DecodeSet:
         self.block_size = block_size
         self.ticks = 0
         self.kv_tokens = 0
+        self.kv_squares = 0
         self.num_joined = 0
         self.members: dict[int, Request] = {}
         # Members by (length - ticks) modulo the block size; those that open a block next share a residue.
@@ -79,6 +81,7 @@ class DecodeSet:
         self.num_joined += 1
         self._residues[offset % self.block_size] += 1
         self.kv_tokens += request.num_computed
+        self.kv_squares += request.num_computed**2
         heappush(self._finish, (finish, request.id, request))
         heappush(self._by_length, (-offset, request.id, request))
         self._longest = -self._by_length[0][0]
@@ -95,6 +98,7 @@ class DecodeSet:
         del self.members[request.id]
         self._residues[request.kv_offset % self.block_size] -= 1
         self.kv_tokens -= request.num_computed
+        self.kv_squares -= request.num_computed**2
         if request.kv_offset == self._longest:
             self._find_longest()
 
@@ -106,7 +110,9 @@ class DecodeSet:
     def tick(self) -> list[Request]:
         """Give every member one token; return those that have all of theirs, already taken out."""
         self.ticks = ticks = self.ticks + 1
-        self.kv_tokens += len(self.members)
+        count = len(self.members)
+        self.kv_squares += 2 * self.kv_tokens + count
+        self.kv_tokens += count
         finished: list[Request] = []
         heap = self._finish
         while heap and heap[0][0] <= ticks:

@@ -127,7 +127,7 @@ class Recorder:
 
     def iteration(self, start_s: float, end_s: float, batch: Batch, kv_blocks_used: int) -> None:
         """Note an iteration that ends now, before its scheduler accounts for it."""
-        chunks, num_decodes, _, _, _, num_tokens = batch.shape
+        chunks, num_decodes, _, _, _, _, num_tokens = batch.shape
         set_id = ENDS_PREFILL if batch.decodes is None else batch.decodes.id
         prefill_tokens = num_tokens - num_decodes
         self._add_iteration(

@@ -121,7 +121,7 @@ def slots_of(batch: AttnBatch, table: IntArray) -> npt.NDArray[np.int64]:
 def spread_lengths(count: int, total: int, largest: int) -> tuple[int, ...]:
     """KV lengths of `count` decodes that sum to `total` with `largest` as the longest.
 
-    A batch's shape keeps only these three numbers. The lengths follow a power law between the longest and
+    A table's row keeps only these three numbers. The lengths follow a power law between the longest and
     the shortest, whose exponent is solved for; equal lengths come out equal.
     """
     if not count <= total <= count * largest or total < largest + count - 1:

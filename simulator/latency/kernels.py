@@ -14,8 +14,8 @@ from simulator.hardware import LinkSpec
 Array = npt.NDArray[np.float64]
 """Sizes in, seconds out: one value per shape asked for."""
 
-Slowdown = Callable[[int, int, int, float, float], float]
-"""(chunk or 0, prefix, decodes, mean KV length, longest) -> time over that of equal KV lengths."""
+Slowdown = Callable[[int, int, int, int, int, int], float]
+"""(chunk or 0, prefix, decodes; KV lengths: sum, sum of squares, longest) -> time over that of equal ones."""
 
 
 @dataclass(frozen=True, slots=True)

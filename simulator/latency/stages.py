@@ -63,11 +63,11 @@ class KernelLatency:
     def stage_time_s(self, shape: BatchShape, stage: int) -> float:
         """Seconds of a stage: its kernels, and the host time that they do not hide."""
         # The innermost call of a simulation: written flat, since each further call would cost a tenth of it.
-        chunks, decodes, kv_tokens, kv_max, sampled, tokens = shape
+        chunks, decodes, kv_tokens, kv_squares, kv_max, sampled, tokens = shape
         layers, dense, head = self._stages[stage]
         if shape is not self._last_shape:  # the stages of a pipeline are asked for the same one in turn
             self._last_shape = shape
-            self._layer_attention_s = self._attention_s(chunks, decodes, kv_tokens, kv_max)
+            self._layer_attention_s = self._attention_s(chunks, decodes, kv_tokens, kv_squares, kv_max)
         device_s = dense[tokens] + layers * self._layer_attention_s
         if sampled and head is not None:
             device_s += head[sampled]
@@ -84,8 +84,10 @@ class KernelLatency:
             return device_s if device_s > host_s else host_s
         return device_s + host_s
 
-    def _attention_s(self, chunks: tuple[Chunk, ...], decodes: int, kv_tokens: int, kv_max: int) -> float:
-        """One layer: the chunks as one, and the decodes at their mean length, slowed down by the longest."""
+    def _attention_s(
+        self, chunks: tuple[Chunk, ...], decodes: int, kv_tokens: int, kv_squares: int, kv_max: int
+    ) -> float:
+        """One layer: the chunks as one, and the decodes at their mean length, slowed down by unequal ones."""
         if not decodes:
             return self._prefill_s(*merged(chunks)) if chunks else 0.0
         kv_mean = kv_tokens // decodes
@@ -96,7 +98,7 @@ class KernelLatency:
             if self._mixed_ratio is not None:
                 attention_s *= self._mixed_ratio(tokens, prefix, decodes, kv_mean)
         if self._uneven_slowdown is not None:
-            attention_s *= self._uneven_slowdown(tokens, prefix, decodes, kv_tokens / decodes, kv_max)
+            attention_s *= self._uneven_slowdown(tokens, prefix, decodes, kv_tokens, kv_squares, kv_max)
         return attention_s
 
     def _leave_range(self, chunks: tuple[Chunk, ...]) -> bool:
@@ -115,7 +117,7 @@ class KernelLatency:
         role = self._roles[stage]
         tokens = np.array([float(shape.num_tokens)])
         parts = {name: float(value[0]) for name, value in self._parts.token_parts(tokens, role).items()}
-        attention_s = self._attention_s(*shape[:4])
+        attention_s = self._attention_s(*shape[:5])
         parts["attention"] = role.num_layers * attention_s
         sampled = np.array([float(shape.num_sampled)])
         parts["head"] = float(self._parts.head_s(sampled)[0]) if role.is_last and shape.num_sampled else 0.0

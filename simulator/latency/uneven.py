@@ -1,49 +1,114 @@
-"""How unequal KV lengths slow down attention, from their mean and the longest.
+"""How unequal KV lengths slow down attention: when the last thread block of a launch ends, in closed form.
 
-Thread blocks share the SMs evenly until few are left; then the longest sequence holds the launch up: all the
-more, the fewer waves of blocks there are to hide it. Constants are those of FlashAttention-2's thread blocks.
+Of the decodes' KV lengths their number, sum, sum of squares and longest are known. Two lengths have the same:
+so many sequences as long as the longest, and the rest alike. A thread block passes over one sequence's keys
+for one head, and an SM that is free takes the next in order of launch, head by head: tiles of the chunk, then
+the decodes in order of arrival, long and short ones mixed. Costs and times are in blocks of keys.
 """
 
 from __future__ import annotations
 
-QUERY_TILE = 64
-KV_BLOCK = 128
-START = 1.0  # a thread block's start and end, in blocks of keys
-SPLIT_BELOW = (
-    1.6  # thread blocks per SM below which decodes alone are split along their lengths, and so evened out
-)
-STREAMING = 0.25  # decodes alone wait for memory: an SM without work leaves its bandwidth to the others
+from heapq import heappop, heappush
+
+from simulator.latency.features import ATTENTION_TILES, KV_BLOCK
+
+QUERY_TILE = ATTENTION_TILES[0]
+START_BLOCKS = 2.0  # a thread block's start and end cost about as much as this many blocks of keys
+FEW_WAVES = 3.0  # thread blocks per SM up to which it matters that all SMs start at once
+# Thread blocks per SM below which FlashAttention-2 cuts the lengths of decodes alone (num_splits_heuristic
+# in its flash_api.cpp: 0.8 of twice the SMs).
+SPLIT_BELOW = 1.6
+STREAMING = 0.3  # decodes alone wait for memory: an SM without work leaves its bandwidth to the others
+ROUNDING = 1e-9  # of thread blocks per SM
+
+Blocks = tuple[float, float, float, float]
+"""Thread blocks of one kind: number for a head, cost of one, cost of the last, number of others after it."""
 
 
 class UnevenSlowdown:
-    """Attention over one rank's heads: time of a batch over that of the same batch with equal KV lengths."""
+    """Attention over one rank's heads: time of a batch over that of the same batch with equal KV lengths.
 
-    def __init__(self, sm_count: int, q_heads: int, kv_heads: int) -> None:
+    An engine launches long and short sequences as they arrived; `longest_first` is for tables measured so.
+    """
+
+    def __init__(self, sm_count: int, q_heads: int, kv_heads: int, *, longest_first: bool = False) -> None:
+        self._longest_first = longest_first
+        self._sm = 1 / sm_count
         self._q_heads_per_sm = q_heads / sm_count
         self._kv_heads_per_sm = kv_heads / sm_count
 
-    def __call__(self, chunk: int, prefix: int, num_decodes: int, kv_mean: float, kv_max: float) -> float:
+    def __call__(
+        self, chunk: int, prefix: int, num_decodes: int, kv_tokens: int, kv_squares: int, kv_max: int
+    ) -> float:
         """The factor; `chunk` is 0 for decodes alone, 1.0 is the answer for equal lengths."""
-        if kv_max <= kv_mean:
+        # Asked for every batch of a simulation: written flat, since calls would double its cost.
+        mean = kv_tokens / num_decodes
+        above = kv_max - mean
+        if above <= 0:
             return 1.0
-        mean, longest = START + kv_mean / KV_BLOCK, START + kv_max / KV_BLOCK
-        if not chunk:
-            waves = num_decodes * self._kv_heads_per_sm
-            if waves < SPLIT_BELOW:
+        below = (kv_squares / num_decodes - mean * mean) / above
+        num_long = num_decodes * below / (above + below)
+        num_short = num_decodes - num_long
+        # Short ones after the last of the long ones: of mixed ones as many, on average, as between two.
+        after_long = num_short if self._longest_first else num_short / (num_long + 1)
+        long = START_BLOCKS - -kv_max // KV_BLOCK
+        short = START_BLOCKS - -round(mean - below) // KV_BLOCK
+        even = START_BLOCKS - -kv_tokens // (num_decodes * KV_BLOCK)
+        if chunk:
+            heads = self._q_heads_per_sm
+            tiles = -(-chunk // QUERY_TILE)
+            tile = last = START_BLOCKS - -(prefix + chunk) // KV_BLOCK
+            if tiles > 1:
+                tile = (START_BLOCKS - -(prefix + QUERY_TILE) // KV_BLOCK + last) / 2
+        else:
+            heads = self._kv_heads_per_sm
+            tiles, tile, last = 0, 0.0, 0.0
+            if num_decodes * heads < SPLIT_BELOW:
                 return 1.0
-            share = waves * mean
-            return 1.0 + STREAMING * (_end(longest, share, waves) / _end(mean, share, waves) - 1.0)
-        tiles = -(-chunk // QUERY_TILE)
-        per_sm = self._q_heads_per_sm
-        waves = per_sm * (num_decodes + tiles)
-        share = per_sm * (num_decodes * mean + tiles * (START + (prefix + chunk / 2) / KV_BLOCK))
-        last_tile = START + (prefix + chunk) / KV_BLOCK
-        if longest <= last_tile:
-            return 1.0
-        return _end(longest, share, waves) / _end(mean if mean > last_tile else last_tile, share, waves)
+        blocks = tiles + num_decodes
+        if heads * blocks <= FEW_WAVES:
+            first = (tiles, tile, last, num_decodes)
+            end = self._end(
+                blocks, heads, first, (num_long, long, long, after_long), (num_short, short, short, 0)
+            )
+            even_end = self._end(blocks, heads, first, (num_decodes, even, even, 0))
+        else:
+            # Up to the last launch all SMs work, and each is then half through a block on average, more
+            # likely a long one. The last of a kind begins earlier, by the launches still to come.
+            tile_work, long_work, short_work = tiles * tile, num_long * long, num_short * short
+            work = tile_work + long_work + short_work
+            begun = (tile_work * tile + long_work * long + short_work * short) / (2 * work)
+            interval = work * self._sm / blocks
+            latest = long - after_long * interval
+            if short > latest:
+                latest = short
+            if last - num_decodes * interval > latest:
+                latest = last - num_decodes * interval
+            end = heads * work - begun + latest
+            short_work = num_decodes * even
+            work = tile_work + short_work
+            begun = (tile_work * tile + short_work * even) / (2 * work)
+            latest = last - num_decodes * self._sm * work / blocks
+            even_end = heads * work - begun + (even if even > latest else latest)
+        return end / even_end if chunk else 1.0 + STREAMING * (end / even_end - 1.0)
 
-
-def _end(last: float, share: float, waves: float) -> float:
-    """When the launch ends: an SM's share of the work, less one block's, then the last block."""
-    hidden = 1.0 - 1.0 / waves if waves > 1.0 else 0.0
-    return share + last * hidden if last <= share else last + share * hidden
+    def _end(self, blocks: float, heads_per_sm: float, *kinds: Blocks) -> float:
+        """When a launch of few waves ends: SMs that are free take each kind by its share of the blocks."""
+        one_sm = self._sm
+        waves = heads_per_sm * blocks - ROUNDING
+        shares = [(number / blocks, cost) for number, cost, _, _ in kinds]
+        busy: list[tuple[float, float]] = []  # until when, how many of the SMs; less than one is dropped
+        launched = free = 1.0
+        time = end = 0.0
+        for _, _, last, after in kinds:
+            while launched < waves - after * one_sm:
+                for share, cost in shares:
+                    if free * share >= one_sm:
+                        heappush(busy, (time + cost, free * share))
+                if not busy:
+                    break
+                time, free = heappop(busy)
+                launched += free
+            if time + last > end:
+                end = time + last
+        return end

@@ -12,9 +12,7 @@ from simulator.search.rules import iteration_s
 
 def batch(chunks: Iterable[Chunk] = (), decodes: int = 0, kv: int = 0) -> BatchShape:
     """Chunks, of which none ends its prompt, beside decodes that attend `kv` tokens each."""
-    parts = tuple(chunks)
-    tokens = sum(chunk.tokens for chunk in parts) + decodes
-    return BatchShape(parts, decodes, decodes * kv, kv if decodes else 0, decodes, tokens)
+    return BatchShape.of(tuple(chunks), (kv,) * decodes)
 
 
 def cut(prompt: int, size: int) -> Iterator[Chunk]:

@@ -61,16 +61,19 @@ class BatchBuilder:
 
     def seal(self) -> Batch:
         """The batch as it goes to the kernels."""
-        num_decodes = kv_tokens = kv_max = 0
-        if self.decodes is not None:
-            num_decodes = len(self.decodes.members)
-            kv_tokens = self.decodes.kv_tokens + num_decodes
-            kv_max = self.decodes.kv_max + 1
+        num_decodes = kv_tokens = kv_squares = kv_max = 0
+        decodes = self.decodes
+        if decodes is not None:
+            num_decodes = len(decodes.members)
+            kv_tokens = decodes.kv_tokens + num_decodes
+            kv_squares = decodes.kv_squares + decodes.kv_tokens + kv_tokens
+            kv_max = decodes.kv_max + 1
         sampled = num_decodes + len(self.ending)
         shape = _new(
-            BatchShape, (tuple(self.chunks), num_decodes, kv_tokens, kv_max, sampled, self.num_tokens)
+            BatchShape,
+            (tuple(self.chunks), num_decodes, kv_tokens, kv_squares, kv_max, sampled, self.num_tokens),
         )
-        return _new(Batch, (tuple(self.prefills), tuple(self.ending), self.decodes, shape))
+        return _new(Batch, (tuple(self.prefills), tuple(self.ending), decodes, shape))
 
 
 class Scheduler(ABC):
@@ -194,7 +197,9 @@ class Scheduler(ABC):
         decodes.tick()
         if not self.reserves_worst_case:
             self.kv.take(decodes.blocks_needed)
-        shape = (batch.shape.chunks, count, decodes.kv_tokens + count, decodes.kv_max + 1, count, count)
+        kv_tokens = decodes.kv_tokens + count
+        kv_squares = decodes.kv_squares + decodes.kv_tokens + kv_tokens
+        shape = (batch.shape.chunks, count, kv_tokens, kv_squares, decodes.kv_max + 1, count, count)
         return _new(Batch, (batch.prefills, batch.ending, decodes, _new(BatchShape, shape)))
 
     # The steps.

@@ -87,14 +87,8 @@ def _parts(trial: Trial) -> dict[str, float]:
     decodes = round(batch["mean_num_decodes"])
     tokens = round(batch["mean_tokens"]) - decodes
     running_kv = round(kv["mean_utilisation"] * kv["num_blocks"]) * scenario.memory.block_size_tokens
-    shape = BatchShape(
-        chunks=(Chunk(tokens, 0),) if tokens > 0 else (),
-        num_decodes=decodes,
-        decode_kv_tokens=max(running_kv, decodes),
-        decode_kv_max=max(running_kv, decodes),
-        num_sampled=decodes,
-        num_tokens=max(tokens, 0) + decodes,
-    )
+    chunks = (Chunk(tokens, 0),) if tokens > 0 else ()
+    shape = BatchShape.of(chunks, (max(1, running_kv // max(1, decodes)),) * decodes)
     seconds: dict[str, float] = {"hop": (latency.num_stages - 1) * latency.hop_time_s(shape.num_tokens)}
     for stage in range(latency.num_stages):
         for name, value in latency.breakdown(shape, stage).items():

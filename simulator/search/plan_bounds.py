@@ -66,15 +66,8 @@ class Mix(NamedTuple):
     def shape(self, requests: float) -> BatchShape:
         """The iteration that brings so many requests (usually a small part of one) from start to end."""
         chunk, decodes = int(requests * self.prompt_tokens), int(requests * self.decodes)
-        context = round(self.context_tokens)
-        return BatchShape(
-            chunks=(Chunk(chunk, max(0, round(self.prefix_tokens - chunk / 2))),) if chunk else (),
-            num_decodes=decodes,
-            decode_kv_tokens=decodes * context,
-            decode_kv_max=context if decodes else 0,
-            num_sampled=decodes,
-            num_tokens=chunk + decodes,
-        )
+        chunks = (Chunk(chunk, max(0, round(self.prefix_tokens - chunk / 2))),) if chunk else ()
+        return BatchShape.of(chunks, (round(self.context_tokens),) * decodes)
 
 
 def prospect(question: Question, split: Split, seed: int) -> Prospect:
@@ -149,7 +142,7 @@ def _slow_prompts(latency: LatencyModel, requests: Workload, slo: Mapping[str, f
         if metric != "ttft_s" or level is None or requests.block_ids is not None:
             continue
         tokens = int(np.quantile(requests.prompt_tokens, level, method="lower"))
-        shape = BatchShape((Chunk(tokens, 0),), 0, 0, 0, 1, tokens)
+        shape = BatchShape.of((Chunk(tokens, 0),), prompts_ended=1)
         prefill_s = max(latency.stage_time_s(shape, stage) for stage in range(latency.num_stages))
         if prefill_s > SLACK * bound * unit_s:
             return f"{key}: a prompt of {tokens} tokens alone takes {1e3 * prefill_s:.0f} ms"

@@ -38,14 +38,8 @@ class Beside:
     def shape(self, token_budget: int) -> BatchShape:
         """The batch that fills the budget; no chunk where the decodes leave no room for one."""
         chunk = max(0, token_budget - self.num_decodes)
-        return BatchShape(
-            chunks=(Chunk(chunk, self.prefix_tokens),) if chunk else (),
-            num_decodes=self.num_decodes,
-            decode_kv_tokens=self.num_decodes * self.decode_kv_tokens,
-            decode_kv_max=self.decode_kv_tokens if self.num_decodes else 0,
-            num_sampled=self.num_decodes,
-            num_tokens=self.num_decodes + chunk,
-        )
+        chunks = (Chunk(chunk, self.prefix_tokens),) if chunk else ()
+        return BatchShape.of(chunks, (self.decode_kv_tokens,) * self.num_decodes)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,9 @@
 """Prints what a prediction costs and how long its tables take to fill.
 
 python tests/benchmarks/bench_latency.py [key=value ...]     such as gpu=h200_sxm kernels=roofline
+
+Without arguments it prints the default deployment, and one whose GPU has measured batches of a chunk beside
+decodes and of unequal lengths.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from simulator.load import load_scenario
 
 CALLS = 20_000
 REPEATS = 5
+MEASURED_TOGETHER = ["model=llama-3.1-8b", "gpu=rtx_pro_6000"]
 
 
 def cpu_s(model: LatencyModel, shapes: list[BatchShape]) -> float:
@@ -32,11 +36,7 @@ def decodes(rng: random.Random, number: int) -> BatchShape:
 def mixed(rng: random.Random, number: int, chunks: tuple[tuple[int, int], ...]) -> BatchShape:
     """About `number` decodes of 500 to 4,000 tokens beside some chunks."""
     number = max(1, number + rng.randint(-8, 8))
-    kv = number * rng.randint(500, 4000)
-    tokens = number + sum(chunk[0] for chunk in chunks)
-    return BatchShape.of(chunks)._replace(
-        num_decodes=number, decode_kv_tokens=kv, decode_kv_max=4000, num_sampled=number, num_tokens=tokens
-    )
+    return BatchShape.of(chunks, tuple(rng.choices(range(500, 4000), k=number)))
 
 
 def chunk(rng: random.Random) -> tuple[int, int]:
@@ -44,13 +44,20 @@ def chunk(rng: random.Random) -> tuple[int, int]:
 
 
 def main() -> None:
-    scenario = load_scenario("default", sys.argv[1:])
+    cases = [sys.argv[1:]] if sys.argv[1:] else [[], MEASURED_TOGETHER]
+    for settings in cases:
+        report(settings)
+
+
+def report(settings: list[str]) -> None:
+    scenario = load_scenario("default", settings)
     rng = random.Random(0)
     workloads = {
         "20 decodes": [decodes(rng, 20) for _ in range(CALLS)],
         "140 decodes": [decodes(rng, 140) for _ in range(CALLS)],
         "1 chunk + 20 decodes": [mixed(rng, 20, (chunk(rng),)) for _ in range(CALLS)],
         "1 chunk + 140 decodes": [mixed(rng, 140, (chunk(rng),)) for _ in range(CALLS)],
+        "short chunk + 8 decodes": [mixed(rng, 8, ((rng.randint(1, 64), 500),)) for _ in range(CALLS)],
         "3 chunks + 20 decodes": [mixed(rng, 20, (chunk(rng), chunk(rng), chunk(rng))) for _ in range(CALLS)],
         "whole prompts": [BatchShape.of(((rng.randint(1, 8192), 0),)) for _ in range(CALLS)],
     }

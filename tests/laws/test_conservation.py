@@ -39,6 +39,7 @@ def check_batch(scheduler: Scheduler, batch: Batch, computed: dict[int, int]) ->
     assert shape.num_decodes == len(batch.decodes or ())
     kv = [batch.decodes.kv_of(request) + 1 for request in batch.decodes or ()]
     assert (shape.decode_kv_tokens, shape.decode_kv_max) == (sum(kv), max(kv, default=0))
+    assert shape.decode_kv_squares == sum(length**2 for length in kv)
     if isinstance(scheduler, StallFree | ChunkedOnly) and batch.prefills:
         limit = scheduler._iteration_tokens
         assert limit is None or shape.num_tokens <= max(limit, shape.num_decodes)

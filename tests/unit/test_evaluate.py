@@ -18,6 +18,7 @@ from profiler.makespan import parse_lengths
 from profiler.makespan import slowdown as scheduled
 from profiler.splits import held_out
 from profiler.tables import KernelRow, KernelTable, TableMeta
+from simulator.batch import BatchShape
 from simulator.errors import InputError
 from simulator.latency.uneven import UnevenSlowdown
 
@@ -125,10 +126,47 @@ def test_a_longer_sequence_slows_a_launch_down_when_few_waves_hide_it() -> None:
     assert scheduled(188, 32, 512, 512, [700] * 9) == 1
 
 
-@pytest.mark.parametrize("lengths", [[100, 4000], [500] * 15 + [2000], [1000] * 60 + [8000] * 4, [300] * 8])
-def test_the_closed_form_follows_the_schedule(lengths: list[int]) -> None:
-    closed = UnevenSlowdown(188, 32, 8)(256, 0, len(lengths), sum(lengths) / len(lengths), max(lengths))
-    assert closed == pytest.approx(scheduled(188, 32, 256, 0, lengths), rel=0.25)
+def closed(chunk: int, prefix: int, lengths: list[int]) -> float:
+    """The simulator's answer, which knows the lengths' number, sum, sum of squares and maximum."""
+    return UnevenSlowdown(188, 32, 8)(chunk, prefix, *BatchShape.of(decode_kv=tuple(lengths))[1:5])
+
+
+def test_the_closed_form_is_the_schedule_of_a_single_wave() -> None:
+    for chunk, lengths in product((16, 64, 128), ([100, 4000], [700, 300], [5000, 100, 100])):
+        assert closed(chunk, 512, lengths) == scheduled(188, 32, chunk, 512, lengths)
+
+
+def test_the_closed_form_follows_the_schedule_of_two_lengths() -> None:
+    rng = np.random.default_rng(0)
+    errors = []
+    for _ in range(300):
+        short, decodes = int(rng.integers(100, 4000)), int(2 ** rng.uniform(1, 7.5))
+        lengths = [short] * decodes + [4 * short] * int(rng.integers(1, decodes + 1))
+        rng.shuffle(lengths)
+        chunk, prefix = int(2 ** rng.uniform(4, 11)), int(rng.integers(0, 8000))
+        errors.append(closed(chunk, prefix, lengths) / scheduled(188, 32, chunk, prefix, lengths) - 1)
+    assert abs(np.median(errors)) < 0.01
+    assert np.quantile(np.abs(errors), 0.9) < 0.05
+
+
+@pytest.mark.parametrize("sigma", [0.4, 0.8, 1.2])
+def test_two_lengths_stand_for_many(sigma: float) -> None:
+    rng = np.random.default_rng(0)
+    errors = []
+    for _ in range(100):
+        lengths = [
+            1 + int(min(16000, x)) for x in rng.lognormal(6.5, sigma, size=int(2 ** rng.uniform(2, 7)))
+        ]
+        chunk, prefix = int(2 ** rng.uniform(4, 11)), int(rng.integers(0, 4000))
+        errors.append(closed(chunk, prefix, lengths) / scheduled(188, 32, chunk, prefix, lengths) - 1)
+    assert abs(np.mean(errors)) < 0.02
+    assert np.quantile(np.abs(errors), 0.9) < 0.06
+
+
+def test_equal_lengths_and_split_decodes_are_not_slowed_down() -> None:
+    assert closed(512, 0, [700] * 9) == 1
+    assert closed(0, 0, [100] * 20 + [4000]) == 1
+    assert closed(0, 0, [100] * 100 + [4000]) > 1
 
 
 def test_lengths_are_read() -> None:
@@ -155,7 +193,7 @@ def test_unequal_batches_are_predicted_from_equal_ones() -> None:
     report = evaluate(KernelTable.from_rows(META, [*equal, row(4, 512, "3x100 1x1748", 1748)]), splits=())
     assert {row.method for row in report.rows if row.split == "unequal"} == {
         "mean",
-        "mean, longest",
+        "two lengths",
         "all lengths",
     }
 
@@ -204,12 +242,10 @@ def test_mixed_batches_with_chunks_between_powers_of_two_held_out(servingsim: Ke
 
 
 def test_unequal_lengths_from_the_table_of_equal_ones(servingsim: KernelTable) -> None:
-    known = servingsim["decode_kv_lengths"] == ""
-    some = servingsim.where(known | (np.arange(len(servingsim)) % 5 == 0))
-    rows = {row.method: row for row in evaluate(some, splits=()).rows if row.split == "unequal"}
-    assert rows["all lengths"].p50 <= 3
-    assert rows["all lengths"].p90 <= 10
-    assert rows["mean, longest"].p90 < rows["mean"].p90
+    rows = {row.method: row for row in evaluate(servingsim, splits=()).rows if row.split == "unequal"}
+    for way in ("two lengths", "all lengths"):
+        assert rows[way].p50 <= 3
+        assert rows[way].p90 <= 10
 
 
 def test_a_table_on_disk_is_judged(tmp_path: Path) -> None:

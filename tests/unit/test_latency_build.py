@@ -66,6 +66,16 @@ def measured_gpus() -> list[str]:
     return [gpu for gpu in list_configs("gpus") if find_artefact("auto", load_gpu(gpu)) is not None]
 
 
+@pytest.mark.parametrize("chunks", [(), ((400, 1000),)])
+def test_unequal_lengths_take_longer_where_they_were_measured(chunks):
+    """Of lengths with one sum and one maximum, those take longer of which more are long."""
+    model = build_latency(scenario(gpu="rtx_pro_6000", model="llama-3.1-8b", kernels="auto"))
+    lengths = [(2000,) * 64, (4000,) + (1968,) * 62 + (1984,), (4000,) * 16 + (1333,) * 47 + (1349,)]
+    assert len({sum(kv) for kv in lengths}) == 1
+    equal, one_long, many_long = (model.stage_time_s(BatchShape.of(chunks, kv), 0) for kv in lengths)
+    assert equal < one_long < many_long
+
+
 @pytest.mark.parametrize("gpu", measured_gpus())
 def test_measured_kernels_are_not_far_from_the_roofline(gpu):
     """Within a factor of two for whole iterations: a slip of units or of shapes would not be."""

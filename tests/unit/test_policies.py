@@ -258,6 +258,7 @@ def test_the_shape_counts_what_the_kernels_see() -> None:
     assert shape.chunks == ((6, 0),)
     # Each has decoded once: 4 + 6 tokens in the cache, and both write one more.
     assert (shape.num_decodes, shape.decode_kv_tokens, shape.decode_kv_max) == (2, 12, 7)
+    assert shape.decode_kv_squares == 5**2 + 7**2
     assert (shape.num_tokens, shape.num_sampled) == (8, 2)
 
 
