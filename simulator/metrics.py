@@ -229,7 +229,7 @@ class Result:
     @property
     def iterations(self) -> int:
         """Batches run, over all replicas."""
-        return int(self.records.totals.sums.get("iterations", 0))
+        return int(self.records.totals.sums["iterations"])
 
     @cached_property
     def makespan_s(self) -> float:
@@ -273,17 +273,18 @@ class Result:
     @cached_property
     def batch(self) -> dict[str, float]:
         """What iterations were made of: means over iterations, times in seconds."""
-        sums, maxima, count = self.records.totals.sums, self.records.totals.maxima, self.iterations
+        sums, maxima = self.records.totals.sums, self.records.totals.maxima
+        count = max(self.iterations, 1)
         decode_only, prefill_only = sums["decode_only"], sums["prefill_only"]
         return {
             "mean_num_decodes": sums["decodes"] / count,
             "mean_tokens": sums["tokens"] / count,
-            "max_tokens": maxima["tokens"],
+            "max_tokens": float(maxima["tokens"]),
             "share_decode_only": decode_only / count,
             "share_prefill_only": prefill_only / count,
-            "share_mixed": (count - decode_only - prefill_only) / count,
+            "share_mixed": (self.iterations - decode_only - prefill_only) / count,
             "mean_iteration_s": sums["duration_s"] / count,
-            "max_iteration_s": maxima["duration_s"],
+            "max_iteration_s": float(maxima["duration_s"]),
         }
 
     @cached_property
@@ -292,7 +293,7 @@ class Result:
         sums, maxima = self.records.totals.sums, self.records.totals.maxima
         return {
             "num_blocks": float(self.num_blocks),
-            "mean_utilisation": sums["kv_block_seconds"] / sums["duration_s"] / self.num_blocks,
+            "mean_utilisation": sums["kv_block_seconds"] / (sums["duration_s"] or 1.0) / self.num_blocks,
             "max_utilisation": maxima["kv_blocks"] / self.num_blocks,
         }
 

@@ -8,6 +8,7 @@ that made it, found through the request's segments (see request.py).
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
@@ -68,10 +69,10 @@ class Table:
 
 @dataclass
 class IterationTotals:
-    """Sums and maxima over iterations; times in seconds."""
+    """Sums and maxima over iterations, zero where there are none; times in seconds."""
 
-    sums: dict[str, float] = field(default_factory=dict)
-    maxima: dict[str, float] = field(default_factory=dict)
+    sums: Counter[str] = field(default_factory=Counter)
+    maxima: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, iterations: Columns) -> Self:
@@ -90,14 +91,12 @@ class IterationTotals:
             "kv_block_seconds": float((kv_blocks * duration_s).sum()),
         }
         maxima = {"tokens": tokens, "duration_s": duration_s, "kv_blocks": kv_blocks}
-        return cls(sums, {name: float(values.max()) for name, values in maxima.items()})
+        return cls(Counter(sums), Counter({name: float(values.max()) for name, values in maxima.items()}))
 
     def add(self, other: IterationTotals) -> None:
         """Count other iterations as well."""
-        for name, value in other.sums.items():
-            self.sums[name] = self.sums.get(name, 0) + value
-        for name, value in other.maxima.items():
-            self.maxima[name] = max(self.maxima.get(name, value), value)
+        self.sums.update(other.sums)
+        self.maxima |= other.maxima
 
 
 class Recorder:

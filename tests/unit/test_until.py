@@ -76,3 +76,15 @@ def test_a_watch_does_not_judge_those_who_would_not_have_counted() -> None:
     result = simulate(cut, workload=workload, latency=tenths, watch=Watch(cut.slo, workload))
     assert result.requests_completed == 15
     assert result.meets()
+
+
+@pytest.mark.parametrize("until_s", [1e-6, 5.0])
+def test_a_cut_before_anything_finished_counts_nothing(until_s: float) -> None:
+    cut = simulate(scenario(until_s), latency=ConstantLatency())
+    assert cut.requests_completed == 0
+    document = cut.to_dict()
+    assert document["iterations"] == len(range(1, int(until_s)))  # the one in flight has not ended
+    values = [*document["batch"].values(), *document["kv"].values()]
+    assert all(np.isfinite(value) for value in values)
+    if until_s < 1:
+        assert not any(document["batch"].values())
