@@ -233,11 +233,11 @@ class Scheduler(ABC):
         With `whole` a prompt is not cut: it enters if all of it fits the budget.
         """
         waiting, kv = self.waiting, self.kv
-        while waiting and self.num_running < self.max_num_seqs:
+        while waiting and self.num_running < self.max_num_seqs and batch.num_tokens < batch.token_budget:
             request = waiting[0]
             behind = request.behind
             tokens = batch.room_for(behind)
-            if not tokens or (whole and tokens < behind):
+            if whole and tokens < behind:
                 return
             blocks = self._blocks_of(request, behind)
             if not kv.can_admit(blocks):
