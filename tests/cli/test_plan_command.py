@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from simulator.cluster import ROUTERS
 from simulator.search.store import StoredTrial, TrialStore
 
 KILLS = 10
@@ -106,12 +107,34 @@ def test_the_text(stallfree, small: str):
         (("--gpus", "cpu"), 2, "no price of cpu"),
         (("--prices", "cheap"), 2, "unknown price 'cheap'"),
         (("--policies", "fifo"), 2, "--policies: scheduler.policy must be"),
+        (
+            ("--routing", "fastest"),
+            2,
+            f"--routing: routing must be {', '.join(map(repr, [*ROUTERS][:-1]))} or",
+        ),
     ],
 )
 def test_what_cannot_be_answered(stallfree, small: str, arguments: tuple[str, ...], code: int, says: str):
     outcome = stallfree("plan", small, *PLAN, *arguments, "--jobs", "1", "--quiet")
     assert (outcome.code, outcome.out) == (code, "")
     assert says in outcome.err
+
+
+@pytest.mark.parametrize("routing", ROUTERS)
+def test_every_routing_can_be_planned_with(stallfree, small: str, routing: str):
+    """With a load for which several replicas are among the answers, so that there is something to route."""
+    few = ("--gpus", "h100_sxm", "--max-gpus", "4", "--budgets", "512", "--sequences", "32", "--runs", "1")
+    changed = ("--set", "workload.num_requests=200", "--policies", "vllm_v1", "--routing", routing)
+    outcome = stallfree("plan", small, "--rate", "45", *few, *changed, "--json", "--jobs", "1", "--no-store")
+    assert outcome.code == 0, outcome.err
+    document = json.loads(outcome.out)
+    assert any(each["replicas"] > 1 for each in document["deployments"])
+    assert document["scenario"]["routing"] == routing
+
+
+def test_the_help_names_every_routing(stallfree):
+    help_ = " ".join(stallfree("plan", "--help").out.split())
+    assert all(name in help_ for name in ROUTERS)
 
 
 class Command:
