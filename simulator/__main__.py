@@ -1,5 +1,8 @@
 """`python -m simulator` is `stallfree`."""
 
+import sys
+
 from simulator.cli import main
 
-main()
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,7 +8,6 @@ before `warmup_s` are simulated but not counted.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from simulator.quantiles import LEVELS, summarise
+from simulator.stability import stability_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -299,25 +299,9 @@ class Result:
 
     @cached_property
     def stability(self) -> str:
-        """Whether the engine kept up: `stable`, `backlogged`, `overloaded`, or `n/a` for a burst.
-
-        Compares the unfinished requests seen by arrivals of the last quarter with those of the quarter
-        before. Growth within three standard deviations of a Poisson number, or by less than 5 % of the
-        quarter's arrivals, is stable; by more than 25 % of them is overload: the queue grows as long as the
-        load lasts.
-        """
+        """Whether the engine kept up: `stable`, `backlogged`, `overloaded`, or `n/a` for a burst."""
         requests = self.records.requests
-        arrival = np.sort(requests["arrival_s"])
-        quarter = len(arrival) // 4
-        if quarter < 2 or arrival[0] == arrival[-1]:
-            return "n/a"
-        finished_before = np.searchsorted(np.sort(requests["finished_s"]), arrival, side="right")
-        unfinished = np.arange(len(arrival)) - finished_before
-        before = float(unfinished[-2 * quarter : -quarter].mean())
-        growth = float(unfinished[-quarter:].mean()) - before
-        if growth <= max(0.05 * quarter, 3.0 * math.sqrt(max(before, 1.0))):
-            return "stable"
-        return "overloaded" if growth > 0.25 * quarter else "backlogged"
+        return stability_of(requests["arrival_s"], requests["finished_s"])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; no NaN."""

@@ -58,7 +58,8 @@ def plan(
     sequences
         Values of max_num_seqs to consider, e.g. --sequences 128 256.
     routing
-        How requests are spread over replicas, as in the scenario's key of that name.
+        How requests are spread over replicas: round_robin, random, least_outstanding, power_of_two or
+        prefix_affinity.
     prices
         A list of prices: a shipped one or a YAML file.
     price

@@ -5,6 +5,7 @@ The processes are joblib's own, on this machine, or those of a Ray or Dask clust
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -46,6 +47,9 @@ def _outcomes(
     workers = min(jobs or effective_n_jobs(-1), len(calls))
     if workers == 1:
         return _one_by_one(function, calls, count)
+
+    # A worker that has come to hold much memory makes room for a new one between two calls; none is lost.
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
 
     class Counted(Parallel):  # type: ignore[misc]
         """Tells of every finished call, where joblib itself would print."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,14 @@ def test_output_is_tried_before_the_work_starts(stallfree, small: str, tmp_path:
     assert outcome.code == 2
     (tmp_path / "folder.json").mkdir()
     assert "is a folder" in stallfree("simulate", small, "--output", str(tmp_path / "folder.json")).err
+
+
+def test_as_a_module_it_exits_with_the_same_code(monkeypatch):
+    for arguments, code in (["--version"], 0), (["simulat"], 2):
+        monkeypatch.setattr(sys, "argv", ["stallfree", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module("simulator", run_name="__main__")
+        assert ended.value.code == code
 
 
 def test_our_own_bugs_exit_1_and_ask_for_a_report(stallfree, small: str, monkeypatch):

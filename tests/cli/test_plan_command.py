@@ -10,11 +10,18 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from simulator.cluster import ROUTERS
+from simulator.search.store import StoredTrial, TrialStore
+
 KILLS = 10
+TRIAL_S = 0.03
+"""About what one trial takes."""
+PATIENCE_S = 60.0
 PLAN = (
     "--rate", "30", "--gpus", "h100_sxm,a100_sxm", "--max-gpus", "2", "--policies", "stall_free,vllm_v1",
     "--budgets", "512", "2048", "--sequences", "128", "--runs", "3", "--price", "a100_sxm=1",
@@ -100,6 +107,11 @@ def test_the_text(stallfree, small: str):
         (("--gpus", "cpu"), 2, "no price of cpu"),
         (("--prices", "cheap"), 2, "unknown price 'cheap'"),
         (("--policies", "fifo"), 2, "--policies: scheduler.policy must be"),
+        (
+            ("--routing", "fastest"),
+            2,
+            f"--routing: routing must be {', '.join(map(repr, [*ROUTERS][:-1]))} or",
+        ),
     ],
 )
 def test_what_cannot_be_answered(stallfree, small: str, arguments: tuple[str, ...], code: int, says: str):
@@ -108,22 +120,45 @@ def test_what_cannot_be_answered(stallfree, small: str, arguments: tuple[str, ..
     assert says in outcome.err
 
 
+@pytest.mark.parametrize("routing", ROUTERS)
+def test_every_routing_can_be_planned_with(stallfree, small: str, routing: str):
+    """With a load for which several replicas are among the answers, so that there is something to route."""
+    few = ("--gpus", "h100_sxm", "--max-gpus", "4", "--budgets", "512", "--sequences", "32", "--runs", "1")
+    changed = ("--set", "workload.num_requests=200", "--policies", "vllm_v1", "--routing", routing)
+    outcome = stallfree("plan", small, "--rate", "45", *few, *changed, "--json", "--jobs", "1", "--no-store")
+    assert outcome.code == 0, outcome.err
+    document = json.loads(outcome.out)
+    assert any(each["replicas"] > 1 for each in document["deployments"])
+    assert document["scenario"]["routing"] == routing
+
+
+def test_the_help_names_every_routing(stallfree):
+    help_ = " ".join(stallfree("plan", "--help").out.split())
+    assert all(name in help_ for name in ROUTERS)
+
+
 class Command:
     """The command as a process group of its own, on two processes, with a store."""
 
     def __init__(self, small: str, store: Path) -> None:
         self.store = store
         program = [sys.executable, "-c", "import sys; from simulator.cli import main; sys.exit(main())"]
-        arguments = ["plan", small, *PLAN, "--json", "--jobs", "2", "--store", str(store)]
+        arguments = ["plan", small, *PLAN, "--json", "--quiet", "--jobs", "2", "--store", str(store)]
         self.process = subprocess.Popen(
             [*program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         )
 
-    def wait_until_it_works(self) -> None:
-        assert self.process.stderr is not None
-        assert self.process.stderr.readline()
+    def work_until(self, trials: int) -> None:
+        """Wait until there are so many trials in the store."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.num_trials() < trials:
+            assert self.process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
 
     def kill(self) -> None:
+        """Kill all its processes at once, which must not have finished."""
+        assert self.process.poll() is None
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate()
 
@@ -132,25 +167,33 @@ class Command:
         assert self.process.returncode == 0, error
         return out
 
-    def trials(self) -> dict[str, str]:
-        """Every trial in the store, but for the time at which it finished."""
-        with sqlite3.connect(self.store) as connection:
-            return dict(connection.execute("SELECT key, document FROM trials"))
+    def num_trials(self) -> int:
+        """Trials in the store, which is not there at first; looking must not make it."""
+        try:
+            with closing(sqlite3.connect(f"file:{self.store}?mode=ro", uri=True)) as connection:
+                return int(connection.execute("SELECT count(*) FROM trials").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0
 
 
-def test_ten_kills_change_neither_the_answer_nor_the_store(small: str, tmp_path: Path):
-    undisturbed = Command(small, tmp_path / "undisturbed.sqlite")
-    undisturbed.wait_until_it_works()
-    started = time.monotonic()
-    expected = undisturbed.finish()
-    duration_s = time.monotonic() - started
+def undated(store: Path) -> list[StoredTrial]:
+    """All that a store holds, but for the times at which trials finished."""
+    return sorted(trial._replace(created="") for trial in TrialStore(store).newest())
 
-    moments = random.Random(0)
-    for _ in range(KILLS):
-        victim = Command(small, tmp_path / "killed.sqlite")
-        victim.wait_until_it_works()
-        time.sleep(moments.uniform(0, 0.3 * duration_s))
+
+def test_ten_kills_change_neither_the_answer_nor_the_store(stallfree, small: str, tmp_path: Path):
+    """Every kill comes at a random moment of the work: between the first trial and the last."""
+    calm, killed = tmp_path / "calm.sqlite", tmp_path / "killed.sqlite"
+    expected = stallfree("plan", small, *PLAN, "--json", "--jobs", "1", "--store", str(calm))
+    num_trials = len(undated(calm))
+
+    dice = random.Random(0)
+    for turn in range(KILLS):
+        victim = Command(small, killed)
+        # One in each twelfth of the trials, so that every victim has done some and leaves some.
+        victim.work_until(1 + int(num_trials * (turn + dice.random()) / (KILLS + 2)))
+        time.sleep(dice.uniform(0, TRIAL_S))
         victim.kill()
-    survivor = Command(small, tmp_path / "killed.sqlite")
-    assert survivor.finish() == expected
-    assert survivor.trials() == undisturbed.trials()
+        assert 0 < victim.num_trials() < num_trials
+    assert Command(small, killed).finish() == expected.out.encode()
+    assert undated(killed) == undated(calm)

@@ -32,6 +32,7 @@ def store(tmp_path: Path) -> TrialStore:
         ("capacity", "--runs", "2", "--set", "slo.p99_tbt_ms=12"),
         ("budget", "--runs", "1", "--budgets", "256", "512"),
         ("compare", "--policy", "orca", "--policy", "stall_free", "--runs", "2"),
+        ("plan", "--rate", "8", "--gpus", "h100_sxm", "--max-gpus", "1", "--budgets", "512", "--runs", "1"),
     ],
 )
 def test_the_answer_is_the_same_without_with_and_from_a_store(stallfree, small, store, question):

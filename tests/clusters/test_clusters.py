@@ -1,4 +1,5 @@
-"""The same bytes from Ray, Dask, one process and two; a cluster that does not answer is one clear line."""
+"""The same bytes from one process, two, Ray, Dask, and the stores that they fill; a cluster that does not
+answer is one clear line."""
 
 from __future__ import annotations
 
@@ -55,13 +56,13 @@ def answer(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module", params=QUESTIONS)
 def question(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """One question for each command that fans out."""
-    return (*QUESTIONS[request.param], "--json", "--no-store")
+    return (*QUESTIONS[request.param], "--json")
 
 
 @pytest.fixture(scope="module")
 def expected(question: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What one process answers."""
-    outcome = answer(tmp_path_factory.mktemp("one"), *question, "--jobs", "1")
+    """What one process answers without a store."""
+    outcome = answer(tmp_path_factory.mktemp("one"), *question, "--jobs", "1", "--no-store")
     assert outcome.returncode == 0, outcome.stderr
     return outcome.stdout
 
@@ -75,9 +76,12 @@ def test_the_answer_is_the_same_everywhere(
         if where == "two"
         else ("--backend", where, "--address", request.getfixturevalue(f"{where}_address"))
     )
-    outcome = answer(tmp_path, *question, *workers)
+    store = ("--store", str(tmp_path / "trials.sqlite"))
+    outcome = answer(tmp_path, *question, *workers, *store)
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stdout == expected
+    if question[0] == "plan":  # the search with the most kinds of rounds: again, from what the workers stored
+        assert answer(tmp_path, *question, "--jobs", "1", *store).stdout == expected
 
 
 @pytest.mark.parametrize("cluster", ["ray", "dask"])
