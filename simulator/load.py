@@ -32,14 +32,15 @@ OWN_KEYS = ("name", "description", "source")
 MAX_BASES = 8
 
 
-def load_scenario(name_or_path: str, sets: Sequence[str] = ()) -> Scenario:
+def load_scenario(name_or_path: str, sets: Sequence[str] = (), where: str = "--set") -> Scenario:
     """A shipped scenario or a scenario file, with `key.path=value` overrides applied last.
 
-    Paths inside a file count from the working directory, then from the file's folder. Raises ConfigError.
+    Paths inside a file count from the working directory, then from the file's folder. Raises ConfigError;
+    `where` are the options that the overrides came from.
     """
     path = _find("scenarios", name_or_path)
     scenario = _load("scenarios", Scenario, path)
-    return scenario.with_(dict(_override(text) for text in sets), where="--set") if sets else scenario
+    return scenario.with_(dict(_override(text, where) for text in sets), where=where) if sets else scenario
 
 
 def load_model(name_or_path: str) -> ModelSpec:
@@ -170,13 +171,13 @@ def _beside(value: str, folder: Path) -> str:
     return value
 
 
-def _override(text: str) -> tuple[str, Any]:
+def _override(text: str, where: str) -> tuple[str, Any]:
     """The key and YAML value of one `a.b=c`."""
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or not all(key.split(".")):
-        raise ConfigError(f"--set {text}: must be key.path=value")
-    return key, _parse_yaml(value, f"--set {key}")
+        raise ConfigError(f"{where} {text}: must be key.path=value")
+    return key, _parse_yaml(value, f"{where} {key}")
 
 
 def _parse_json(text: str, where: str) -> Any:

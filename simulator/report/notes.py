@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from simulator.report.numbers import percent
+from simulator.report.numbers import numbered, percent
 from simulator.report.words import slo_words
 from simulator.search.budget import Candidate
 from simulator.search.trials import Trial
@@ -32,7 +32,7 @@ def rejection_notes(trial: Trial) -> tuple[str, ...]:
         return ()
     first = rejections[0]
     example = f"request {first['request']}: {first['reason']}"
-    return (f"{len(rejections)} requests were rejected, for example {example}",)
+    return (f"{numbered(len(rejections), 'request')} rejected, for example {example}",)
 
 
 def search_notes(trial: Trial | None) -> tuple[str, ...]:

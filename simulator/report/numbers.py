@@ -31,6 +31,11 @@ def count(value: float | None) -> str:
     return MISSING if value is None else f"{value:,.0f}"
 
 
+def numbered(number: int, noun: str) -> str:
+    """A number and what is counted, e.g. 1 run, 5 runs."""
+    return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
+
+
 def span(interval: Sequence[float] | None) -> str:
     """Both ends of an interval, e.g. 7.91 to 8.34."""
     return MISSING if interval is None else f"{significant(interval[0])} to {significant(interval[1])}"

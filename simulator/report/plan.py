@@ -10,7 +10,7 @@ from simulator.report.documents import averaged, header
 from simulator.report.latencies import bounds_s, latency_cell
 from simulator.report.launch import launch_commands, launch_table
 from simulator.report.notes import memory_note, run_notes, unique
-from simulator.report.numbers import MISSING, count, percent, significant
+from simulator.report.numbers import MISSING, count, numbered, percent, significant
 from simulator.report.page import Cell, Page, Table, table
 from simulator.report.words import bound, deployment, policy, slo_words
 from simulator.search.inputs import requests_of
@@ -47,9 +47,8 @@ def plan_page(plan: Plan) -> Page:
             (
                 *_census_notes(plan),
                 f"prices: {question.prices.name}, {question.prices.as_of}; {question.prices.source}",
-                "each deployment: "
-                f"{len(choice.runs.trials)} runs of {choice.scenario.workload.num_requests} requests,"
-                f" routed by {choice.scenario.routing}",
+                f"each deployment: {numbered(len(choice.runs.trials), 'run')} of"
+                f" {choice.scenario.workload.num_requests} requests, routed by {choice.scenario.routing}",
                 memory_note(choice.scenario),
                 *run_notes([trial for each in plan.deployments for trial in each.runs.trials]),
             )
@@ -75,7 +74,7 @@ def _answer(plan: Plan) -> str:
     cost = dollars_per_million(plan, choice)
     lines = [
         f"{deployment(scenario)}: ${choice.cost_per_hour:.2f} an hour, the cheapest that holds"
-        f" {slo_words(question.scenario.slo)} at {question.rate_rps:g} requests/s.",
+        f" {slo_words(question.scenario.slo)} at {question.rate_rps:,.6g} requests/s.",
         f"Set {policy(scenario)}, {scenario.scheduler.max_num_seqs} sequences."
         f" ${cost['output']:.2f} per million output tokens, ${cost['total']:.2f} with prompts counted.",
         f"Nearest to its bound: {bound(key, scenario.slo[key])}, {percent(share)} of it."

@@ -119,7 +119,7 @@ def find_budget_at_rate(
 
 def _loaded(scenario: Scenario, budgets: Sequence[int], effort: Effort) -> tuple[LoadedBudget, ...]:
     """Each budget's runs at the scenario's rate."""
-    effort.progress(f"budgets {words(budgets)} at {scenario.workload.rate_rps:g} requests/s")
+    effort.progress(f"budgets {words(budgets)} at {scenario.workload.rate_rps:,.6g} requests/s")
     candidates = [candidate(with_budget(scenario, budget)) for budget in budgets]
     fitting = [(str(row.token_budget), row.scenario) for row in candidates if not row.obstacle]
     runs = {variant.label: variant for variant in run_variants(fitting, effort)}

@@ -218,7 +218,7 @@ def _nearest_miss(prospects: Sequence[Prospect], question: Question, effort: Eff
     split, settings, trial = min(misses, key=lambda miss: excess(miss[2]))
     fleet = describe(Fleet(split, question.most_replicas(split), ()))
     return (
-        f"{bounds} holds the SLO at {question.rate_rps:g} requests/s; nearest: {fleet}, {settings.policy}"
+        f"{bounds} holds the SLO at {question.rate_rps:,.6g} requests/s; nearest: {fleet}, {settings.policy}"
         f" with budget {settings.token_budget}, each replica {describe_miss(trial)}"
     )
 

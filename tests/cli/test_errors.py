@@ -48,6 +48,8 @@ USAGE = [
     (["compare", "--policy", "orca", "--policy", "fifo"], "fifo"),
     (["compare", "--variant", "a:"], "--variant"),
     (["compare", "--variant", "a: scheduler=1"], "scheduler"),
+    (["compare", "--variant", "a: routing=x"], "--variant: routing"),
+    (["compare", "--set", "routing=x"], "--set: routing"),
     (["list", "colours"], "colours"),
 ]
 

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import random
-import signal
-import sqlite3
-import subprocess
-import sys
-import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
+from killing import answer_after_kills
 
 from simulator.cluster import ROUTERS
-from simulator.search.store import StoredTrial, TrialStore
 
-KILLS = 10
-TRIAL_S = 0.03
-"""About what one trial takes."""
-PATIENCE_S = 60.0
 PLAN = (
     "--rate", "30", "--gpus", "h100_sxm,a100_sxm", "--max-gpus", "2", "--policies", "stall_free,vllm_v1",
     "--budgets", "512", "2048", "--sequences", "128", "--runs", "3", "--price", "a100_sxm=1",
@@ -137,63 +125,8 @@ def test_the_help_names_every_routing(stallfree):
     assert all(name in help_ for name in ROUTERS)
 
 
-class Command:
-    """The command as a process group of its own, on two processes, with a store."""
-
-    def __init__(self, small: str, store: Path) -> None:
-        self.store = store
-        program = [sys.executable, "-c", "import sys; from simulator.cli import main; sys.exit(main())"]
-        arguments = ["plan", small, *PLAN, "--json", "--quiet", "--jobs", "2", "--store", str(store)]
-        self.process = subprocess.Popen(
-            [*program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        )
-
-    def work_until(self, trials: int) -> None:
-        """Wait until there are so many trials in the store."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self.num_trials() < trials:
-            assert self.process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-
-    def kill(self) -> None:
-        """Kill all its processes at once, which must not have finished."""
-        assert self.process.poll() is None
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.communicate()
-
-    def finish(self) -> bytes:
-        out, error = self.process.communicate()
-        assert self.process.returncode == 0, error
-        return out
-
-    def num_trials(self) -> int:
-        """Trials in the store, which is not there at first; looking must not make it."""
-        try:
-            with closing(sqlite3.connect(f"file:{self.store}?mode=ro", uri=True)) as connection:
-                return int(connection.execute("SELECT count(*) FROM trials").fetchone()[0])
-        except sqlite3.OperationalError:
-            return 0
-
-
-def undated(store: Path) -> list[StoredTrial]:
-    """All that a store holds, but for the times at which trials finished."""
-    return sorted(trial._replace(created="") for trial in TrialStore(store).newest())
-
-
 def test_ten_kills_change_neither_the_answer_nor_the_store(stallfree, small: str, tmp_path: Path):
-    """Every kill comes at a random moment of the work: between the first trial and the last."""
-    calm, killed = tmp_path / "calm.sqlite", tmp_path / "killed.sqlite"
-    expected = stallfree("plan", small, *PLAN, "--json", "--jobs", "1", "--store", str(calm))
-    num_trials = len(undated(calm))
-
-    dice = random.Random(0)
-    for turn in range(KILLS):
-        victim = Command(small, killed)
-        # One in each twelfth of the trials, so that every victim has done some and leaves some.
-        victim.work_until(1 + int(num_trials * (turn + dice.random()) / (KILLS + 2)))
-        time.sleep(dice.uniform(0, TRIAL_S))
-        victim.kill()
-        assert 0 < victim.num_trials() < num_trials
-    assert Command(small, killed).finish() == expected.out.encode()
-    assert undated(killed) == undated(calm)
+    expected = stallfree("plan", small, *PLAN, "--json", "--jobs", "1", "--store", str(tmp_path / "calm"))
+    question = ["plan", small, *PLAN, "--json", "--quiet", "--jobs", "2"]
+    answer = answer_after_kills(question, tmp_path / "calm", tmp_path / "killed", kills=10)
+    assert answer == expected.out.encode()

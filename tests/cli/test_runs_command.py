@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+from killing import answer_after_kills
 
-from simulator.search.store import StoredTrial, TrialStore
-
-COMMAND = [sys.executable, "-c", "import sys; from simulator.cli import main; sys.exit(main())"]
-KILLS = 3
+from simulator.search.store import TrialStore
 
 
 @pytest.fixture
@@ -82,32 +74,11 @@ def test_no_default_store_is_no_reason_to_fail_and_a_named_one_is(stallfree, sma
     assert stallfree(*arguments, "--store", "x", "--no-store").code == 2
 
 
-def undated(store: TrialStore) -> list[StoredTrial]:
-    return sorted(trial._replace(created="") for trial in store.newest())
-
-
-def test_a_search_that_is_killed_again_and_again_ends_as_an_undisturbed_one(small: str, tmp_path: Path):
-    """Answer and store are the same, however often all its processes were killed at once."""
-    calm, killed = TrialStore(tmp_path / "calm.sqlite"), TrialStore(tmp_path / "killed.sqlite")
-    question = [*COMMAND, "capacity", small, "--runs", "4", "--json", "--quiet", "--jobs", "2", "--store"]
-    began = time.monotonic()
-    expected = subprocess.run([*question, str(calm.path)], capture_output=True, check=True).stdout
-    took_s = time.monotonic() - began
-
-    dice = random.Random(0)
-    for _ in range(KILLS):
-        search = subprocess.Popen(
-            [*question, str(killed.path)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        time.sleep(took_s * dice.uniform(0.3, 0.7))
-        os.killpg(search.pid, signal.SIGKILL)
-        search.wait()
-    assert undated(killed)
-    assert subprocess.run([*question, str(killed.path)], capture_output=True, check=True).stdout == expected
-    assert undated(killed) == undated(calm)
+def test_a_search_that_is_killed_again_and_again_ends_as_an_undisturbed_one(stallfree, small, tmp_path):
+    question = ["capacity", small, "--runs", "4", "--json", "--quiet", "--jobs", "2"]
+    expected = stallfree(*question, "--store", str(tmp_path / "calm"))
+    answer = answer_after_kills(question, tmp_path / "calm", tmp_path / "killed", kills=3)
+    assert answer == expected.out.encode()
 
 
 @pytest.fixture
