@@ -149,6 +149,6 @@ class ModelParts:
         return tuple(notes)
 
     def hop_s(self, tokens: Array) -> Array:
-        """Activations to the next stage; every rank sends the whole of them to its peer."""
+        """Activations to the next stage, once: each rank sends its share, as in vLLM's `send_tensor_dict`."""
         message_bytes = tokens * (self._model.hidden_size * BYTES_PER_VALUE)
         return self._kernels.send_recv_s(message_bytes, self._stage_link)
