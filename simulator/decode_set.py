@@ -62,6 +62,11 @@ class DecodeSet:
         return self._residues[-self.ticks % self.block_size]
 
     @property
+    def blocks_needed_then(self) -> int:
+        """KV blocks that the tick after the next one opens, if all stay."""
+        return self._residues[(-self.ticks - 1) % self.block_size]
+
+    @property
     def kv_max(self) -> int:
         """KV tokens of the longest member; 0 for an empty set."""
         return self._longest + self.ticks if self.members else 0

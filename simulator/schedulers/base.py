@@ -111,6 +111,8 @@ class Scheduler(ABC):
         self.num_running = 0
         self.num_preemptions = 0
         self.recomputed_tokens = 0
+        # Heads the queue and was not admitted by the last decision.
+        self._turned_away: Request | None = None
         # What the next decision does not know yet, where it is made ahead.
         self._arrived: deque[Request] = deque() if decides_ahead else self.waiting
         self._leaving: list[Request] = []
@@ -142,6 +144,7 @@ class Scheduler(ABC):
         """The next iteration, or None when nothing can run now."""
         preemptions = self.num_preemptions
         builder = BatchBuilder(self._iteration_tokens)
+        self._turned_away = None
         self._fill(builder)
         has_news = self.decides_ahead and bool(self._arrived or self._leaving)
         if has_news:
@@ -184,19 +187,22 @@ class Scheduler(ABC):
     def repeat(self, batch: Batch) -> Batch | None:
         """Account for decodes that have ended, and run the same ones again, if that is all there is to do.
 
-        A shortcut through `complete` and `schedule` for the long stretches in which nobody comes, finishes
-        or lacks memory; None, and nothing done, otherwise.
+        A shortcut through `complete` and `schedule` for the long stretches in which nobody comes in, finishes
+        or lacks memory; None, and nothing done, otherwise. Who was turned away stays so: places and budget
+        are the same, and memory only becomes less.
         """
         decodes = batch.decodes
-        if decodes is None or batch.prefills or self.waiting or self.prefilling or self.ready.members:
+        if decodes is None or batch.prefills or self.prefilling or self.ready.members:
             return None
-        count = len(decodes.members)
+        if self.waiting and self.waiting[0] is not self._turned_away:
+            return None
         is_last = decodes.next_finish <= decodes.ticks + 1
-        if is_last or self.kv.free <= count or self._arrived or self._leaving:
+        needed = 0 if self.reserves_worst_case else decodes.blocks_needed_then
+        if is_last or self.kv.free <= needed or (self.decides_ahead and (self._arrived or self._leaving)):
             return None
         decodes.tick()
-        if not self.reserves_worst_case:
-            self.kv.take(decodes.blocks_needed)
+        self.kv.free -= needed
+        count = len(decodes.members)
         kv_tokens = decodes.kv_tokens + count
         kv_squares = decodes.kv_squares + decodes.kv_tokens + kv_tokens
         shape = (batch.shape.chunks, count, kv_tokens, kv_squares, decodes.kv_max + 1, count, count)
@@ -238,21 +244,23 @@ class Scheduler(ABC):
             behind = request.behind
             tokens = batch.room_for(behind)
             if whole and tokens < behind:
-                return
+                break
             blocks = self._blocks_of(request, behind)
             if not kv.can_admit(blocks):
-                return
+                break
             waiting.popleft()
             kv.take(blocks)
             self.num_running += 1
             # A request that was preempted can be older than those whose prompt is under way.
             insort(self.prefilling, request, key=_ID)
             batch.add_prefill(request, tokens)
+        self._turned_away = waiting[0] if waiting else None
 
     # Bookkeeping.
 
     def _catch_up(self) -> None:
-        """Take note of what has happened since the last decision."""
+        """Take note of what has happened since the last decision, which may let in who was turned away."""
+        self._turned_away = None
         self.waiting.extend(self._arrived)
         self._arrived.clear()
         self._dismiss(self._leaving)

@@ -158,7 +158,7 @@ class VLLMV1(Scheduler):
             must_fit = request.num_tokens if self.prompt_must_fit else computed + tokens
             in_use = sum([block.num_users > 0 for block in found])
             if not kv.can_admit(kv.blocks_for(must_fit) - in_use):
-                return
+                break
             self.waiting.popleft()
             if cache:
                 cache.share(request, found)
@@ -170,6 +170,7 @@ class VLLMV1(Scheduler):
             self.num_running += 1
             self.prefilling.append(request)
             self._add_chunk(batch, request, tokens)
+        self._turned_away = self.waiting[0] if self.waiting else None
 
     def _count_hits(self, cache: PrefixCache, request: Request, computed: int) -> None:
         """Tell what a request got from others from what it had computed itself before it was preempted."""

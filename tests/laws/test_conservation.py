@@ -204,19 +204,25 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert run() == run()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     policy=st.sampled_from(sorted(POLICIES)),
     sizes=st.lists(st.tuples(st.integers(1, 24), st.integers(1, 60)), min_size=1, max_size=20),
-    gaps=st.lists(st.floats(0.0, 30.0), min_size=20, max_size=20),
+    gaps=st.lists(st.floats(0.0, 1.0), min_size=20, max_size=20),
+    longest_gap=st.sampled_from([0.5, 5.0, 30.0]),
     num_blocks=st.integers(21, 60),
     decides_ahead=st.booleans(),
 )
 def test_repeating_a_batch_is_completing_and_scheduling_it(
-    policy: str, sizes: list[tuple[int, int]], gaps: list[float], num_blocks: int, decides_ahead: bool
+    policy: str,
+    sizes: list[tuple[int, int]],
+    gaps: list[float],
+    longest_gap: float,
+    num_blocks: int,
+    decides_ahead: bool,
 ) -> None:
-    """The shortcut through long stretches of decodes changes nothing."""
-    arrivals = np.cumsum(gaps[: len(sizes)]).tolist()
+    """The shortcut through long stretches of decodes changes nothing, with a queue or without."""
+    arrivals = (longest_gap * np.cumsum(gaps[: len(sizes)])).tolist()
 
     def outcome(*, shortcut: bool) -> tuple[object, list[list[float]]]:
         requests = [
