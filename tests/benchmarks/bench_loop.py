@@ -36,7 +36,7 @@ CASES = {
         "scheduler.token_budget=1024",
     ],
     "long answers, about 20 decodes": [*LONG_ANSWERS, "workload.rate_rps=1.3"],
-    "long answers, about 140 decodes": [*LONG_ANSWERS, "workload.rate_rps=7"],
+    "long answers, about 140 decodes": [*LONG_ANSWERS, "workload.rate_rps=5"],
 }
 
 
