@@ -36,8 +36,9 @@ class MixedRatio:
         root = isqrt(chunk // CHUNK_UNIT)
         longer = (chunk - CHUNK_UNIT * root * root) / (CHUNK_UNIT * (2 * root + 1))
         step = ((prefix // PREFIX_UNIT + 1) ** 2).bit_length() - 1
-        i, u = self._places[min(decodes, LARGEST)]
-        j, v = self._places[min(kv_mean // KV_UNIT, LARGEST)]
+        kv_units = kv_mean // KV_UNIT
+        i, u = self._places[decodes if decodes < LARGEST else LARGEST]
+        j, v = self._places[kv_units if kv_units < LARGEST else LARGEST]
         near, far = self._planes[root, step], self._planes[root + 1, step]
         low, high = near[i], near[i + 1]
         start: float = low[j] + (low[j + 1] - low[j]) * v
