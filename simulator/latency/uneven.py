@@ -71,7 +71,10 @@ class UnevenSlowdown:
             end = self._end(
                 blocks, heads, first, (num_long, long, long, after_long), (num_short, short, short, 0)
             )
-            even_end = self._end(blocks, heads, first, (num_decodes, even, even, 0))
+            if chunk:
+                even_end = self._end(blocks, heads, first, (num_decodes, even, even, 0))
+            else:
+                even_end = -((ROUNDING - heads * blocks) // 1) * even  # whole waves of equal blocks
         else:
             # Up to the last launch all SMs work, and each is then half through a block on average, more
             # likely a long one. The last of a kind begins earlier, by the launches still to come.
