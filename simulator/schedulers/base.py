@@ -201,7 +201,7 @@ class Scheduler(ABC):
         if is_last or self.kv.free <= needed or (self.decides_ahead and (self._arrived or self._leaving)):
             return None
         decodes.tick()
-        self.kv.free -= needed
+        self.kv.take(needed)
         count = len(decodes.members)
         kv_tokens = decodes.kv_tokens + count
         kv_squares = decodes.kv_squares + decodes.kv_tokens + kv_tokens

@@ -62,6 +62,7 @@ def check_blocks(scheduler: Scheduler, requests: Iterable[Request], in_flight: I
     assert scheduler.kv.used == held
 
 
+@pytest.mark.parametrize("finds_prefixes", [False, True])
 @settings(max_examples=150, deadline=None)
 @pytest.mark.parametrize("policy", POLICIES)
 @given(
@@ -220,21 +221,30 @@ def test_repeating_a_batch_is_completing_and_scheduling_it(
     longest_gap: float,
     num_blocks: int,
     decides_ahead: bool,
+    finds_prefixes: bool,
 ) -> None:
     """The shortcut through long stretches of decodes changes nothing, with a queue or without."""
     arrivals = (longest_gap * np.cumsum(gaps[: len(sizes)])).tolist()
 
-    def outcome(*, shortcut: bool) -> tuple[object, list[list[float]]]:
+    def outcome(*, shortcut: bool) -> tuple[object, list[list[float]], int]:
         requests = [
-            make_request(i, *size, at) for i, (size, at) in enumerate(zip(sizes, arrivals, strict=True))
+            # Every other prompt begins alike.
+            make_request(i, *size, at, block_ids=range(100 * (i % 2), 100 * (i % 2) + size[0] // BLOCK))
+            for i, (size, at) in enumerate(zip(sizes, arrivals, strict=True))
         ]
         scheduler = make_scheduler(
-            policy, budget=8, max_model_len=84, num_blocks=num_blocks, decides_ahead=decides_ahead
+            VLLMV1.name if finds_prefixes else policy,
+            budget=8,
+            max_model_len=84,
+            num_blocks=num_blocks,
+            decides_ahead=decides_ahead,
+            prefix_caching=finds_prefixes,
         )
         if not shortcut:
             scheduler.repeat = lambda batch: None  # type: ignore[method-assign]
         result = serve(requests, scheduler, PerToken(0.3, 0.05))
         columns = result.records.iterations
-        return result.to_dict(), [columns[name].tolist() for name in columns]
+        hits = getattr(scheduler.kv, "hit_tokens", 0)
+        return result.to_dict(), [columns[name].tolist() for name in columns], hits
 
     assert outcome(shortcut=True) == outcome(shortcut=False)

@@ -65,13 +65,7 @@ def test_a_simulation_runs_on_the_fit(folder: Path, capsys) -> None:
 
 
 def test_the_replay_finds_the_prediction_near(folder: Path, capsys) -> None:
-    biases = []
-    for _ in range(3):  # others on this machine pass, a wrong model stays
-        document = command(capsys, f"replay tiny-cpu --device cpu --sample 20 --set kernels={folder}")
-        assert set(document["by_composition"]) == {"decode", "prefill", "mixed"}
-        errors = document["iteration_error_pct"]
-        assert 0 < errors["p50"] <= errors["p90"]
-        biases.append(errors["bias"])
-        if NOISE_PCT[0] < biases[-1] < NOISE_PCT[1]:
-            return
-    pytest.fail(f"mean signed error {biases} %, outside {NOISE_PCT} three times")
+    document = command(capsys, f"replay tiny-cpu --device cpu --sample 20 --set kernels={folder}")
+    assert set(document["by_composition"]) == {"decode", "prefill", "mixed"}
+    assert 0 < document["iteration_error_pct"]["p50"] <= document["iteration_error_pct"]["p90"]
+    assert NOISE_PCT[0] < document["iteration_error_pct"]["bias"] < NOISE_PCT[1]
