@@ -62,7 +62,6 @@ def check_blocks(scheduler: Scheduler, requests: Iterable[Request], in_flight: I
     assert scheduler.kv.used == held
 
 
-@pytest.mark.parametrize("finds_prefixes", [False, True])
 @settings(max_examples=150, deadline=None)
 @pytest.mark.parametrize("policy", POLICIES)
 @given(
@@ -205,6 +204,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert run() == run()
 
 
+@pytest.mark.parametrize("finds_prefixes", [False, True])
 @settings(max_examples=150, deadline=None)
 @given(
     policy=st.sampled_from(sorted(POLICIES)),
