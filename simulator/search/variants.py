@@ -43,10 +43,8 @@ def variants_of(
         changes.insert(0, (BASE, ()))
     variants = []
     for name, (label, changed), policy in product(scenarios, changes or [("", ())], policies or [""]):
-        overrides, where = (
-            [*sets, *changed],
-            " or ".join(["--set"] * bool(sets) + ["--variant"] * bool(changed)),
-        )
+        overrides = [*sets, *changed]
+        where = " or ".join(["--set"] * bool(sets) + ["--variant"] * bool(changed))
         scenario = load_scenario(name, overrides, where)
         workload = load_scenario(scenarios[0], overrides, where).workload
         updates: dict[str, object] = {"workload": workload.model_dump()}

@@ -45,10 +45,7 @@ def verdicts(queue: Queue, load: float, num_requests: int, seeds: int) -> Counte
 @pytest.mark.parametrize("num_requests", [512, 2048, 4096])
 @pytest.mark.parametrize("queue", [m_m_1, m_d_1])
 def test_a_queue_that_is_nearly_full_is_hardly_ever_called_backlogged(queue: Queue, num_requests: int):
-    """False alarms: at most 1 %, or 2 % of the shortest runs at 95 % load.
-
-    A limit of 5 % of a quarter's arrivals would give 6 to 15 % in the shortest.
-    """
+    """False alarms: at most 1 %, or 2 % of the shortest runs at 95 % load."""
     for load in (0.9, 0.95):
         allowed = 20 if (load, num_requests) == (0.95, 512) else 10
         found = verdicts(queue, load, num_requests, seeds=1000)
