@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -39,6 +40,7 @@ def _ray(address: str | None) -> Iterator[None]:
         import ray
         from ray.exceptions import RayError, RayTaskError
         from ray.util.joblib import register_ray
+        from ray.util.multiprocessing.pool import ResultThread
     address = address or os.environ.get("RAY_ADDRESS") or "auto"
     if address != "auto":
         _reach("Ray", address)
@@ -53,6 +55,10 @@ def _ray(address: str | None) -> Iterator[None]:
     except RayTaskError as error:
         raise error.cause from None
     finally:
+        # After an error some of the pool's threads still wait for results, and would connect once more.
+        for thread in threading.enumerate():
+            if isinstance(thread, ResultThread):
+                thread.join(CONNECT_TIMEOUT_S)
         ray.shutdown()
 
 

@@ -106,3 +106,32 @@ def test_a_cluster_that_does_not_answer_is_one_line(cluster: str, tmp_path: Path
     assert outcome.stdout == ""
     [line] = outcome.stderr.splitlines()
     assert line.startswith(f"error: no {cluster.capitalize()} cluster can be reached at 127.0.0.1:9 (")
+
+
+LATE_RESULTS = """
+import sys, threading, time
+import ray
+from joblib import Parallel, delayed
+from simulator.search.on_cluster import on_cluster
+
+def fail():
+    raise ValueError
+
+def late_get(*args, get=ray.get, **options):
+    time.sleep(1.0 if threading.current_thread() is not threading.main_thread() else 0.0)
+    return get(*args, **options)
+
+ray.get = late_get
+try:
+    with on_cluster("ray", sys.argv[1]):
+        Parallel(n_jobs=2)([delayed(fail)(), *[delayed(time.sleep)(0.1)] * 3])
+except ValueError:
+    print(threading.active_count())
+time.sleep(1.5)
+"""
+
+
+def test_after_an_error_no_thread_connects_to_ray_again(ray_address: str) -> None:
+    command = [sys.executable, "-c", LATE_RESULTS, ray_address]
+    outcome = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (outcome.stdout, outcome.stderr) == ("1\n", "")
