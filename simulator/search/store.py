@@ -147,11 +147,9 @@ class TrialStore:
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Without a transaction of ours every statement commits by itself.
+            # Without a transaction of ours every statement commits by itself. No write-ahead log: SQLite does
+            # not wait, but fails, where two processes turn it on at once.
             with closing(sqlite3.connect(self.path, BUSY_TIMEOUT_S, isolation_level=None)) as connection:
-                connection.execute("PRAGMA journal_mode = WAL")
-                # A killed process loses nothing so; a machine without power may lose the last few trials.
-                connection.execute("PRAGMA synchronous = NORMAL")
                 if _version(connection) != SCHEMA_VERSION:
                     self._create(connection)
                 yield connection

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
+from multiprocessing import Manager
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -147,18 +149,22 @@ def test_old_rows_and_those_of_other_code_can_be_dropped(tmp_path: Path) -> None
     assert [trial.key for trial in store.newest()] == ["mine"]
 
 
-def test_two_processes_share_a_file_from_its_first_moment(tmp_path: Path) -> None:
-    store = TrialStore(tmp_path / "trials.sqlite")
-    with ProcessPoolExecutor(2) as pool:
-        list(pool.map(put_many, [(store, name) for name in "ab"]))
-    assert len(store) == 100
-    assert store.get("a7") == row("a7")
+def test_processes_share_a_file_from_its_first_moment(tmp_path: Path) -> None:
+    """All at once and many files, since what goes wrong does so while several processes make one."""
+    stores = [TrialStore(tmp_path / f"{number}.sqlite") for number in range(100)]
+    with Manager() as manager, ProcessPoolExecutor(4) as pool:
+        together = manager.Barrier(4, timeout=20)
+        for put in [pool.submit(put_some, stores, name, together) for name in "abcd"]:
+            put.result()
+    assert {len(store) for store in stores} == {12}
+    assert stores[0].get("a2") == row("a2")
 
 
-def put_many(work: tuple[TrialStore, str]) -> None:
-    store, name = work
-    for number in range(50):
-        store.put(row(f"{name}{number}"))
+def put_some(stores: list[TrialStore], name: str, together: Barrier) -> None:
+    for store in stores:
+        together.wait()
+        for number in range(3):
+            store.put(row(f"{name}{number}"))
 
 
 def test_an_older_schema_makes_room_and_a_newer_one_is_left_alone(tmp_path: Path) -> None:
