@@ -135,16 +135,16 @@ def _stage_roles(model: ModelSpec, pipeline: int) -> list[StageRole]:
     return [StageRole(count, i == 0, i == pipeline - 1) for i, count in enumerate(layers)]
 
 
-def merged(chunks: tuple[Chunk, ...]) -> Chunk:
-    """One chunk in place of several: sqrt(sum of squares) tokens, and as many query-key pairs as they have.
+def merged(chunks: tuple[Chunk, ...]) -> tuple[int, int]:
+    """Tokens and prefix of one chunk in place of several: sqrt(sum of squares), and as many query-key pairs.
 
     Independent chunks that start a prompt then make a chunk without a prefix.
     """
     if len(chunks) == 1:
         return chunks[0]
-    squares = pairs = 0.0
+    squares = with_prefix = 0
     for tokens, prefix in chunks:
-        squares += tokens * tokens
-        pairs += tokens * (prefix + tokens / 2)
+        squares += tokens * tokens  # twice the pairs within a chunk, of the one as of all
+        with_prefix += tokens * prefix
     size = round(sqrt(squares))
-    return Chunk(size, max(0, round(pairs / size - size / 2)))
+    return size, round(with_prefix / size)

@@ -8,8 +8,6 @@ the decodes in order of arrival, long and short ones mixed. Costs and times are 
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-
 from simulator.latency.features import ATTENTION_TILES, KV_BLOCK
 
 QUERY_TILE = ATTENTION_TILES[0]
@@ -20,9 +18,6 @@ FEW_WAVES = 3.0  # thread blocks per SM up to which it matters that all SMs star
 SPLIT_BELOW = 1.6
 STREAMING = 0.3  # decodes alone wait for memory: an SM without work leaves its bandwidth to the others
 ROUNDING = 1e-9  # of thread blocks per SM
-
-Blocks = tuple[float, float, float, float]
-"""Thread blocks of one kind: number for a head, cost of one, cost of the last, number of others after it."""
 
 
 class UnevenSlowdown:
@@ -62,17 +57,17 @@ class UnevenSlowdown:
                 tile = (START_BLOCKS - -(prefix + QUERY_TILE) // KV_BLOCK + last) / 2
         else:
             heads = self._kv_heads_per_sm
-            tiles, tile, last = 0, 0.0, 0.0
+            tiles, tile, last = 0, even, 0.0
             if num_decodes * heads < SPLIT_BELOW:
                 return 1.0
         blocks = tiles + num_decodes
         if heads * blocks <= FEW_WAVES:
-            first = (tiles, tile, last, num_decodes)
-            end = self._end(
-                blocks, heads, first, (num_long, long, long, after_long), (num_short, short, short, 0)
-            )
+            shares = (tiles / blocks, num_long / blocks, num_short / blocks)
+            waves = heads * blocks - ROUNDING
+            until = (waves, waves - num_decodes * self._sm, waves - after_long * self._sm)
+            end = _end(shares, until, tile, last, long, short)
             if chunk:
-                even_end = self._end(blocks, heads, first, (num_decodes, even, even, 0))
+                even_end = _end(shares, until, tile, last, even, even)
             else:
                 even_end = -((ROUNDING - heads * blocks) // 1) * even  # whole waves of equal blocks
         else:
@@ -95,23 +90,52 @@ class UnevenSlowdown:
             even_end = heads * work - begun + (even if even > latest else latest)
         return end / even_end if chunk else 1.0 + STREAMING * (end / even_end - 1.0)
 
-    def _end(self, blocks: float, heads_per_sm: float, *kinds: Blocks) -> float:
-        """When a launch of few waves ends: SMs that are free take each kind by its share of the blocks."""
-        one_sm = self._sm
-        waves = heads_per_sm * blocks - ROUNDING
-        shares = [(number / blocks, cost) for number, cost, _, _ in kinds]
-        busy: list[tuple[float, float]] = []  # until when, how many of the SMs; less than one is dropped
-        launched = free = 1.0
-        time = end = 0.0
-        for _, _, last, after in kinds:
-            while launched < waves - after * one_sm:
-                for share, cost in shares:
-                    if free * share >= one_sm:
-                        heappush(busy, (time + cost, free * share))
-                if not busy:
-                    break
-                time, free = heappop(busy)
-                launched += free
-            if time + last > end:
-                end = time + last
-        return end
+
+def _end(
+    shares: tuple[float, float, float],
+    until: tuple[float, float, float],
+    tile: float,
+    last: float,
+    long: float,
+    short: float,
+) -> float:
+    """When a launch of few waves ends: SMs that are free take each kind of block by its share of them all.
+
+    What was launched grows like a renewal process. The last block of all starts once it amounts to the first
+    entry of `until`, in blocks per SM, the last tile and the last long sequence at the others.
+    """
+    tile_share, long_share, short_share = shares
+    waves, waves_to_tile, waves_to_long = until
+    times, parts = [0.0], [1.0]  # when SMs take new blocks, and which part of the SMs does
+    after_tile = after_long = after_short = 0  # of these, the first whose tiles, ... are still running
+    tile_ends, long_ends, short_ends = tile, long, short
+    launched = 1.0
+    time = last_tile = last_long = 0.0
+    while launched < waves:
+        time = tile_ends if tile_ends < long_ends else long_ends
+        if short_ends < time:
+            time = short_ends
+        times.append(time)
+        part = 0.0
+        if tile_ends == time:
+            part = parts[after_tile] * tile_share
+            after_tile += 1
+            tile_ends = times[after_tile] + tile
+        if long_ends == time:
+            part += parts[after_long] * long_share
+            after_long += 1
+            long_ends = times[after_long] + long
+        if short_ends == time:
+            part += parts[after_short] * short_share
+            after_short += 1
+            short_ends = times[after_short] + short
+        parts.append(part)
+        if launched < waves_to_tile:
+            last_tile = time
+        if launched < waves_to_long:
+            last_long = time
+        launched += part
+    end = time + short
+    if last_long + long > end:
+        end = last_long + long
+    return end if end > last_tile + last else last_tile + last
