@@ -241,7 +241,7 @@ def _from_two_lengths(row: KernelRow, sm_count: int) -> float:
     shape = BatchShape.of(decode_kv=tuple(lengths))
     longest_first = lengths == sorted(lengths, reverse=True)
     from_two_lengths = UnevenSlowdown(sm_count, row.q_heads, row.kv_heads, longest_first=longest_first)
-    return from_two_lengths(row.chunk_tokens, row.prefix_tokens, *shape[1:5])
+    return from_two_lengths.at(row.chunk_tokens, row.prefix_tokens, *shape[1:5])
 
 
 def _from_lengths(row: KernelRow, sm_count: int) -> float:

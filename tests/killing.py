@@ -77,9 +77,12 @@ class _Search:
         return out
 
     def num_trials(self) -> int:
-        """Trials in the store, which is not there at first; looking must not make it."""
+        """Trials in the store, which is not there at first; looking must not make it.
+
+        It may have to undo what a killed search had begun to write, hence no `mode=ro`.
+        """
         try:
-            with closing(sqlite3.connect(f"file:{self.store}?mode=ro", uri=True)) as connection:
+            with closing(sqlite3.connect(f"file:{self.store}?mode=rw", uri=True)) as connection:
                 return int(connection.execute("SELECT count(*) FROM trials").fetchone()[0])
         except sqlite3.OperationalError:
             return 0

@@ -102,7 +102,7 @@ class FittedKernels:
         """What unequal KV lengths do to a batch; None where no such batches were measured."""
         if not self._uneven_measured:
             return None
-        return UnevenSlowdown(self._device.sm_count, heads.q_heads, heads.kv_heads)
+        return UnevenSlowdown(self._device.sm_count, heads.q_heads, heads.kv_heads).at
 
     def all_reduce_s(self, message_bytes: Array, world_size: int, link: LinkSpec) -> Array:
         """Interpolated between measured sizes of the group whose link is most like this one."""

@@ -50,6 +50,7 @@ class KernelLatency:
         self._mixed_ratio = MixedRatio(parts.mixed_ratio).at if parts.mixed_measured else None
         self._last_shape: BatchShape | None = None
         self._layer_attention_s = 0.0
+        self._is_extrapolated = False
         self._uneven_slowdown = parts.uneven_slowdown
         self._decode_slowdown = 1 / engine.decode_bandwidth_scale
         self._host_fixed_s = engine.host_fixed_us * 1e-6
@@ -67,17 +68,21 @@ class KernelLatency:
         layers, dense, head = self._stages[stage]
         if shape is not self._last_shape:  # the stages of a pipeline are asked for the same one in turn
             self._last_shape = shape
-            self._layer_attention_s = self._attention_s(chunks, decodes, kv_tokens, kv_squares, kv_max)
+            chunk, prefix = merged(chunks) if chunks else (0, 0)
+            self._layer_attention_s = self._attention_s(chunk, prefix, decodes, kv_tokens, kv_squares, kv_max)
+            self._is_extrapolated = (
+                tokens > self._max_tokens
+                or decodes > self._max_decodes
+                or kv_tokens > self._max_kv * decodes
+                or chunk > self._max_chunk
+                or prefix > self._max_prefix
+                or (len(chunks) > 1 and self._leave_range(chunks))
+            )
         device_s = dense[tokens] + layers * self._layer_attention_s
         if sampled and head is not None:
             device_s += head[sampled]
         self.num_queries += 1
-        if (
-            tokens > self._max_tokens
-            or decodes > self._max_decodes
-            or kv_tokens > self._max_kv * decodes
-            or (chunks and self._leave_range(chunks))
-        ):
+        if self._is_extrapolated:
             self.num_extrapolated += 1
         host_s = self._host_fixed_s + self._host_per_seq_s * (decodes + len(chunks))
         if self._host_hidden:
@@ -85,20 +90,19 @@ class KernelLatency:
         return device_s + host_s
 
     def _attention_s(
-        self, chunks: tuple[Chunk, ...], decodes: int, kv_tokens: int, kv_squares: int, kv_max: int
+        self, chunk: int, prefix: int, decodes: int, kv_tokens: int, kv_squares: int, kv_max: int
     ) -> float:
         """One layer: the chunks as one, and the decodes at their mean length, slowed down by unequal ones."""
         if not decodes:
-            return self._prefill_s(*merged(chunks)) if chunks else 0.0
+            return self._prefill_s(chunk, prefix) if chunk else 0.0
         kv_mean = kv_tokens // decodes
         attention_s = self._decode_s(decodes, kv_mean) * self._decode_slowdown
-        tokens, prefix = merged(chunks) if chunks else (0, 0)
-        if chunks:
-            attention_s += self._prefill_s(tokens, prefix)
+        if chunk:
+            attention_s += self._prefill_s(chunk, prefix)
             if self._mixed_ratio is not None:
-                attention_s *= self._mixed_ratio(tokens, prefix, decodes, kv_mean)
+                attention_s *= self._mixed_ratio(chunk, prefix, decodes, kv_mean)
         if self._uneven_slowdown is not None:
-            attention_s *= self._uneven_slowdown(tokens, prefix, decodes, kv_tokens, kv_squares, kv_max)
+            attention_s *= self._uneven_slowdown(chunk, prefix, decodes, kv_tokens, kv_squares, kv_max)
         return attention_s
 
     def _leave_range(self, chunks: tuple[Chunk, ...]) -> bool:
@@ -117,7 +121,8 @@ class KernelLatency:
         role = self._roles[stage]
         tokens = np.array([float(shape.num_tokens)])
         parts = {name: float(value[0]) for name, value in self._parts.token_parts(tokens, role).items()}
-        attention_s = self._attention_s(*shape[:5])
+        chunk, prefix = merged(shape.chunks) if shape.chunks else (0, 0)
+        attention_s = self._attention_s(chunk, prefix, *shape[1:5])
         parts["attention"] = role.num_layers * attention_s
         sampled = np.array([float(shape.num_sampled)])
         parts["head"] = float(self._parts.head_s(sampled)[0]) if role.is_last and shape.num_sampled else 0.0
@@ -144,7 +149,7 @@ def merged(chunks: tuple[Chunk, ...]) -> tuple[int, int]:
         return chunks[0]
     squares = with_prefix = 0
     for tokens, prefix in chunks:
-        squares += tokens * tokens  # twice the pairs within a chunk, of the one as of all
+        squares += tokens * tokens
         with_prefix += tokens * prefix
     size = round(sqrt(squares))
-    return size, round(with_prefix / size)
+    return size, round((with_prefix + squares / 2) / size - size / 2)

@@ -32,7 +32,7 @@ class UnevenSlowdown:
         self._q_heads_per_sm = q_heads / sm_count
         self._kv_heads_per_sm = kv_heads / sm_count
 
-    def __call__(
+    def at(
         self, chunk: int, prefix: int, num_decodes: int, kv_tokens: int, kv_squares: int, kv_max: int
     ) -> float:
         """The factor; `chunk` is 0 for decodes alone, 1.0 is the answer for equal lengths."""

@@ -63,7 +63,7 @@ class Rows:
             self.sm_count, first.q_heads, first.kv_heads, longest_first=longest_first
         )
         predicted = self.at_mean_us * [
-            slowdown(row.chunk_tokens, row.prefix_tokens, *shape[1:5])
+            slowdown.at(row.chunk_tokens, row.prefix_tokens, *shape[1:5])
             for row, shape in zip(self.rows, self.shapes, strict=True)
         ]
         return 100 * np.abs(predicted / [row.latency_us for row in self.rows] - 1)

@@ -128,7 +128,7 @@ def test_a_longer_sequence_slows_a_launch_down_when_few_waves_hide_it() -> None:
 
 def closed(chunk: int, prefix: int, lengths: list[int]) -> float:
     """The simulator's answer, which knows the lengths' number, sum, sum of squares and maximum."""
-    return UnevenSlowdown(188, 32, 8)(chunk, prefix, *BatchShape.of(decode_kv=tuple(lengths))[1:5])
+    return UnevenSlowdown(188, 32, 8).at(chunk, prefix, *BatchShape.of(decode_kv=tuple(lengths))[1:5])
 
 
 def test_the_closed_form_is_the_schedule_of_a_single_wave() -> None:
