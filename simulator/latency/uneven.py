@@ -1,4 +1,4 @@
-"""How unequal KV lengths slow down attention: when the last thread block of a launch ends, in about a microsecond.
+"""How unequal KV lengths slow down attention: when the last thread block of a launch ends, in a microsecond.
 
 Of the decodes' KV lengths their number, sum, sum of squares and longest are known. Two lengths have the same:
 so many sequences as long as the longest, and the rest alike. A thread block passes over one sequence's keys
