@@ -81,13 +81,14 @@ def simulate(
     _advance(env, scenario.until_s)
 
     if len(rejections) == len(workload):
-        raise InfeasibleError(f"not one of {len(workload)} requests fits: request 0: {rejections[0][1]}")
+        raise InfeasibleError(_nothing_fits(workload, rejections[0][1]))
     queries = latency.num_queries - queries
+    records = Records.merged([replica.recorder.records() for replica in replicas])
     until_s = max(env.now, *(replica.last_end_s for replica in replicas))
-    if scenario.until_s is not None and any(replica.num_outstanding for replica in replicas):
+    if scenario.until_s is not None and len(records.requests["id"]) + len(rejections) < len(workload):
         until_s = scenario.until_s  # cut off, and not at an event: replicas run ahead of the clock
     return Result(
-        records=Records.merged([replica.recorder.records() for replica in replicas]),
+        records=records,
         rejections=tuple(rejections),
         slo=scenario.slo,
         warmup_s=scenario.warmup_s,
@@ -118,6 +119,25 @@ def _advance(env: Environment, until_s: float | None) -> None:
         env.timeout(until_s)  # replicas do not run ahead of it
         while env.peek() < until_s:
             env.step()
+
+
+def misfit(scenario: Scenario, workload: Workload) -> str:
+    """Why not one request of a workload could run; empty where one can."""
+    try:
+        scheduler = build_scheduler(scenario, blocks_per_replica(scenario))
+    except ConfigError as error:
+        return str(error)
+    reasons: list[str] = []
+    for request in within_limit(workload, lambda _, reason: reasons.append(reason)):
+        reason = scheduler.add(request)
+        if reason is None:
+            return ""
+        reasons.append(reason)
+    return _nothing_fits(workload, reasons[0])
+
+
+def _nothing_fits(workload: Workload, reason: str) -> str:
+    return f"not one of {len(workload)} requests fits: request 0: {reason}"
 
 
 def blocks_per_replica(scenario: Scenario) -> int:

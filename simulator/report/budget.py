@@ -82,8 +82,10 @@ def _answer(search: BudgetSearch) -> str:
 def _others_words(search: BudgetSearch) -> str:
     if not search.others:
         return ""
-    words = [f"{row.policy} {significant(row.capacity_rps)}" for row in search.others]
-    return f"At the same SLO: {', '.join(words)} requests/s."
+    words = [f"{row.policy} {significant(row.capacity_rps)}" for row in search.others if not row.obstacle]
+    unfit = [f"{row.policy} does not fit" for row in search.others if row.obstacle]
+    found = f"{', '.join(words)} requests/s" if words else ""
+    return f"At the same SLO: {'; '.join(filter(None, [found, *unfit]))}."
 
 
 def _ties_words(ties: tuple[int, ...], tried: list[int]) -> str:
@@ -158,6 +160,8 @@ def _others(search: BudgetSearch) -> Table:
 
 
 def _beyond_words(row: Candidate) -> str:
+    if row.obstacle:
+        return "does not fit"
     beyond = row.capacity and row.capacity.beyond
     return what_breaks(beyond) if beyond else MISSING
 

@@ -104,14 +104,22 @@ def with_budget(scenario: Scenario, token_budget: int) -> Scenario:
     return scenario.with_({"scheduler.token_budget": token_budget}, where="token budget")
 
 
-def candidate(scenario: Scenario) -> Candidate:
-    """A scenario with the KV blocks that it leaves, or with the reason why it does not fit."""
-    from simulator.run import blocks_per_replica
+def candidate(scenario: Scenario, seed: int) -> Candidate:
+    """A scenario with the KV blocks that it leaves, or with the reason why it or its requests do not fit."""
+    from simulator.run import blocks_per_replica, misfit
+    from simulator.search.inputs import requests_of
 
     try:
-        return Candidate(scenario, blocks_per_replica(scenario))
+        blocks = blocks_per_replica(scenario)
     except ConfigError as error:
         return Candidate(scenario, 0, obstacle=str(error))
+    return Candidate(scenario, blocks, obstacle=misfit(scenario, requests_of(scenario.workload, seed)))
+
+
+def require_a_fit(rows: Sequence[Candidate]) -> None:
+    """Raise the first obstacle where there is one to every candidate."""
+    if all(row.obstacle for row in rows):
+        raise (InfeasibleError if rows[0].kv_blocks else ConfigError)(rows[0].obstacle)
 
 
 def find_budget(
@@ -130,7 +138,7 @@ def find_budget(
     table: CapacityTable[Key] = CapacityTable(effort)
 
     def searched(scenarios: Sequence[Scenario], aim: Aim | None = None) -> list[Candidate]:
-        rows = [candidate(each) for each in scenarios]
+        rows = [candidate(each, effort.seed) for each in scenarios]
         fitting = {row.key: row.scenario for row in rows if not row.obstacle}
         table.search(fitting, aim)
         return [replace(row, capacity=table.found.get(row.key)) for row in rows]
@@ -177,9 +185,7 @@ def words(budgets: Sequence[int]) -> str:
 def _require_one_that_holds(search: BudgetSearch) -> None:
     if search.best.capacity_rps:
         return
-    obstacles = [row.obstacle for row in search.rows if row.obstacle]
-    if len(obstacles) == len(search.rows):
-        raise ConfigError(obstacles[0])
+    require_a_fit(search.rows)
     misses = [row.capacity.beyond for row in search.rows if row.capacity is not None]
     raise InfeasibleError(f"no token budget holds the SLO at any load; nearest: {describe_nearest(misses)}")
 

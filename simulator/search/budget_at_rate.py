@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from simulator.errors import ConfigError, InfeasibleError
+from simulator.errors import InfeasibleError
 from simulator.search.budget import (
     REFINEMENTS,
     Candidate,
@@ -14,6 +14,7 @@ from simulator.search.budget import (
     candidate,
     describe_nearest,
     excess,
+    require_a_fit,
     with_budget,
     words,
 )
@@ -120,7 +121,7 @@ def find_budget_at_rate(
 def _loaded(scenario: Scenario, budgets: Sequence[int], effort: Effort) -> tuple[LoadedBudget, ...]:
     """Each budget's runs at the scenario's rate."""
     effort.progress(f"budgets {words(budgets)} at {scenario.workload.rate_rps:,.6g} requests/s")
-    candidates = [candidate(with_budget(scenario, budget)) for budget in budgets]
+    candidates = [candidate(with_budget(scenario, budget), effort.seed) for budget in budgets]
     fitting = [(str(row.token_budget), row.scenario) for row in candidates if not row.obstacle]
     runs = {variant.label: variant for variant in run_variants(fitting, effort)}
     return tuple(
@@ -131,7 +132,6 @@ def _loaded(scenario: Scenario, budgets: Sequence[int], effort: Effort) -> tuple
 def _require_one_that_holds(search: LoadSearch) -> None:
     if search.holding:
         return
+    require_a_fit([row.candidate for row in search.rows])
     misses = [max(row.runs.trials, key=excess) for row in search.rows if row.runs.trials]
-    if not misses:
-        raise ConfigError(search.rows[0].candidate.obstacle)
     raise InfeasibleError(f"no token budget holds the SLO; nearest: {describe_nearest(misses)}")

@@ -215,6 +215,8 @@ def _nearest_miss(prospects: Sequence[Prospect], question: Question, effort: Eff
     calls = [(question, split, effort.seed, effort.run) for split in fitting]
     found = zip(fitting, effort.fan_out(_best_miss, calls), strict=True)
     misses = [(split, *miss) for split, miss in found if miss is not None]
+    if not misses:
+        return f"{bounds} has room for the model with a usual number of sequences"
     split, settings, trial = min(misses, key=lambda miss: excess(miss[2]))
     fleet = describe(Fleet(split, question.most_replicas(split), ()))
     return (
@@ -230,6 +232,6 @@ def _best_miss(question: Question, split: Split, seed: int, run: RunTrial) -> tu
     tried: list[tuple[Settings, Trial]] = []
     for settings in (usual._replace(token_budget=budget) for budget in budgets):
         scenario: Scenario = question.sample(split, settings, question.most_replicas(split))
-        if fits(scenario):
+        if fits(scenario, seed):
             tried.append((settings, run(scenario, seed)))
     return min(tried, key=lambda each: excess(each[1]), default=None)

@@ -15,9 +15,9 @@ import numpy as np
 from simulator.batch import BatchShape, Chunk
 from simulator.metrics import overall, split_slo_key
 from simulator.quantiles import LEVELS
-from simulator.run import blocks_per_replica
+from simulator.run import blocks_per_replica, misfit
 from simulator.search.inputs import latency_of, requests_of
-from simulator.search.plan_space import Question, Settings, Split, misfit
+from simulator.search.plan_space import Question, Settings, Split
 from simulator.search.rules import iteration_s
 
 if TYPE_CHECKING:
@@ -74,9 +74,10 @@ def prospect(question: Question, split: Split, seed: int) -> Prospect:
     """The least replicas of a split that could carry the load within the SLO."""
     roomy = Settings("stall_free", min(question.budgets), min(question.sequences))
     scenario = question.sample(split, roomy, 1)
-    if obstacle := misfit(scenario):
+    requests = requests_of(scenario.workload, seed)
+    if obstacle := misfit(scenario, requests):
         return Prospect(split, obstacle=obstacle, fits_memory=False)
-    requests, latency = requests_of(scenario.workload, seed), latency_of(scenario)
+    latency = latency_of(scenario)
     if obstacle := _slow_prompts(latency, requests, scenario.slo):
         return Prospect(split, obstacle=obstacle)
     kv_tokens = blocks_per_replica(scenario) * scenario.memory.block_size_tokens

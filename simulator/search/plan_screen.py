@@ -126,7 +126,7 @@ class _Screening:
 
     def _tightness(self, settings: Settings, replicas: int) -> float | None:
         scenario = self.question.sample(self.split, settings, replicas, LENIENCE)
-        if not fits(scenario):
+        if not fits(scenario, self.seed):
             return None
         trial = self.run(scenario, self.seed, only_verdict=True)
         # Of a trial that fails nothing but that may be used: a store may know more of it, or less.

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from simulator.errors import ConfigError
 from simulator.load import load_cluster, load_gpu, load_model
 from simulator.memory import max_model_len
 from simulator.metrics import slo_class, split_slo_key
-from simulator.run import blocks_per_replica
+from simulator.run import misfit
 from simulator.search.budget import BUDGET_POLICIES
 from simulator.search.capacity import capacity_scenario
 from simulator.search.inputs import requests_of
@@ -155,18 +154,9 @@ def plan_scenario(scenario: Scenario, rate_rps: float, routing: str) -> Scenario
     )
 
 
-def fits(scenario: Scenario) -> bool:
-    """Whether weights and activations leave room for a KV cache, and the split is one the model allows."""
-    return not misfit(scenario)
-
-
-def misfit(scenario: Scenario) -> str:
-    """Why a deployment does not fit its GPUs; empty where it does."""
-    try:
-        blocks_per_replica(scenario)
-    except ConfigError as error:
-        return str(error)
-    return ""
+def fits(scenario: Scenario, seed: int) -> bool:
+    """Whether the split is one the model allows, and weights and activations leave room for requests."""
+    return not misfit(scenario, requests_of(scenario.workload, seed))
 
 
 def has_budget(policy: str) -> bool:

@@ -87,6 +87,27 @@ def test_a_budget_that_does_not_fit_is_left_out_with_the_reason():
     assert too_large.capacity is None
 
 
+def test_a_policy_whose_requests_do_not_fit_is_left_out_with_the_reason():
+    """Those that reserve the longest request need more than there is; the others do not mind."""
+    short = make_scenario(**{"memory.num_blocks": 400})
+    search = find_budget(short, [256, 512], effort(FakeRuns(peak_at(512))), refine=False)
+    obstacles = {row.policy: row.obstacle for row in search.others}
+    for policy in ("decode_first", "orca"):
+        assert obstacles[policy].startswith(
+            "not one of 2048 requests fits: request 0: 110 tokens need 512 KV"
+        )
+    assert not obstacles["prefill_first"]
+    assert search.best.token_budget == 512
+
+
+def test_requests_that_fit_with_no_budget_are_an_error():
+    none = make_scenario(**{"memory.num_blocks": 5})
+    with pytest.raises(InfeasibleError, match="not one of 2048 requests fits"):
+        find_budget(none, [512], effort(FakeRuns(peak_at(512))))
+    with pytest.raises(InfeasibleError, match="not one of 2048 requests fits"):
+        find_budget_at_rate(none, 4.0, [512], effort(FakeRuns(peak_at(512))))
+
+
 def test_a_model_that_fits_with_no_budget_is_an_error():
     large = make_scenario(**{"memory.num_blocks": None, "model": "llama-3-70b"})
     with pytest.raises(ConfigError, match="does not fit"):

@@ -25,6 +25,18 @@ def test_a_model_that_does_not_fit():
     assert not found.fits_memory
 
 
+def test_a_model_that_leaves_no_room_for_a_request():
+    """The weights fit with these 16.2 GiB, and 60 blocks beside them; two GPUs have more."""
+    lengths = {"prompt": 1500, "output": 50}
+    tight = make_scenario(
+        kernels="roofline", **{"memory.utilization": 0.19867, "workload": {"lengths": lengths}}
+    )
+    question = make_question(1.0, tight, budgets=(512,), sequences=(64,))
+    found = prospect(question, ONE, 0)
+    assert "not one of 512 requests fits" in found.obstacle
+    assert not prospect(question, Split("h100_sxm", 2, 1), 0).obstacle
+
+
 @pytest.mark.parametrize(
     ("slo", "obstacle"),
     [

@@ -57,8 +57,8 @@ def test_a_gpu_without_a_price_and_an_unknown_policy_are_refused():
 
 def test_what_does_not_fit():
     question = make_question(scenario=make_scenario(model="llama-3-70b"))
-    assert not fits(question.fleet(Split("h100_sxm", 1, 1), USUAL, 1))
-    assert fits(question.fleet(Split("h100_sxm", 4, 1), USUAL, 1))
+    assert not fits(question.fleet(Split("h100_sxm", 1, 1), USUAL, 1), 0)
+    assert fits(question.fleet(Split("h100_sxm", 4, 1), USUAL, 1), 0)
 
 
 def make_trial(rejected: int = 0, **fields: object) -> Trial:
