@@ -124,6 +124,9 @@ class Recorder:
         self._segments: list[NDArray[np.int32]] = []
         self._kept: list[Columns] | None = [] if keep_iterations else None
 
+    def scheduled(self, request: Request) -> None:
+        """A request is in an iteration for the first time: its own `scheduled_s` is all that is kept."""
+
     def iteration(self, start_s: float, end_s: float, batch: Batch, kv_blocks_used: int) -> None:
         """Note an iteration that ends now, before its scheduler accounts for it."""
         chunks, num_decodes, _, _, _, _, num_tokens = batch.shape

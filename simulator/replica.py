@@ -118,6 +118,7 @@ class Replica:
         for request, _ in batch.prefills:
             if request.scheduled_s < 0.0:
                 request.scheduled_s = now_s
+                self.recorder.scheduled(request)
         left_at = self._pass_stages(batch.shape, now_s)
         if self.num_stages == 1 and not batch.prefills:
             now_s, left_at, batch = self._repeat(now_s, left_at, batch)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from simulator.batch import Batch
+    from simulator.request import Request
     from simulator.workload import Workload
 
 CHECK_EVERY = 64
@@ -100,6 +101,10 @@ class _WatchingRecorder(Recorder):
         # Of each decode set: the end of its last iteration, and how many had joined it by then.
         self._last: dict[int, tuple[float, int]] = {}
 
+    def scheduled(self, request: Request) -> None:
+        """Report the delay at once: until its first iteration ends a request would seem to wait."""
+        self._watch.scheduled(request.scheduled_s - request.arrival_s)
+
     def iteration(self, start_s: float, end_s: float, batch: Batch, kv_blocks_used: int) -> None:
         """Note an iteration, and judge the gaps that it ends."""
         super().iteration(start_s, end_s, batch, kv_blocks_used)
@@ -113,9 +118,6 @@ class _WatchingRecorder(Recorder):
                 waited = len(decodes.members) - (decodes.num_joined - num_joined)
                 if waited > 0:
                     watch.gap(end_s - last_s, waited)
-        for request, _ in batch.prefills:
-            if request.scheduled_s == start_s:
-                watch.scheduled(start_s - request.arrival_s)
         self._num_iterations += 1
         if self._num_iterations % CHECK_EVERY == 0:
             watch.look_at_queue(end_s)
