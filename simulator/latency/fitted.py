@@ -99,8 +99,11 @@ class FittedKernels:
         return None if time_us is None else time_us * MICROSECOND
 
     def uneven_slowdown(self, heads: AttentionHeads) -> Slowdown | None:
-        """What unequal KV lengths do to a batch; None where no such batches were measured."""
-        if not self._uneven_measured:
+        """What unequal KV lengths do to a batch; None where no such batches were measured.
+
+        None, too, with a window: how many sequences are longer than that is not known of a batch.
+        """
+        if not self._uneven_measured or heads.window:
             return None
         return UnevenSlowdown(self._device.sm_count, heads.q_heads, heads.kv_heads).at
 

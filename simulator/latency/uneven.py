@@ -48,7 +48,7 @@ class UnevenSlowdown:
         after_long = num_short if self._longest_first else num_short / (num_long + 1)
         long = START_BLOCKS - -kv_max // KV_BLOCK
         short = START_BLOCKS - -round(mean - below) // KV_BLOCK
-        even = START_BLOCKS - -kv_tokens // (num_decodes * KV_BLOCK)
+        even = START_BLOCKS - -(kv_tokens // num_decodes) // KV_BLOCK  # the mean as attention is asked for it
         if chunk:
             heads = self._q_heads_per_sm
             tiles = -(-chunk // QUERY_TILE)

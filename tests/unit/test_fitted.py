@@ -12,6 +12,7 @@ import pytest
 
 from simulator.errors import CalibrationError
 from simulator.hardware import LinkSpec
+from simulator.latency.build import find_artefact
 from simulator.latency.fitted import FittedKernels
 from simulator.latency.kernels import AttentionHeads
 from simulator.latency.roofline import RooflineKernels
@@ -182,3 +183,13 @@ def test_a_cut_tree_is_named(tmp_path: Path) -> None:
     path.write_text(json.dumps(artefact))
     with pytest.raises(CalibrationError, match="damaged artefact"):
         FittedKernels.load(path, load_gpu("h100_sxm"))
+
+
+def test_a_window_leaves_unequal_lengths_alone() -> None:
+    """Beyond it all sequences attend as much, and of a batch it is not known which are beyond it."""
+    gpu = load_gpu("rtx_pro_6000")
+    path = find_artefact("auto", gpu)
+    assert path is not None
+    measured = FittedKernels.load(path, gpu)
+    assert measured.uneven_slowdown(LLAMA) is not None
+    assert measured.uneven_slowdown(AttentionHeads(32, 8, 128, window=4096)) is None

@@ -76,6 +76,15 @@ def test_unequal_lengths_take_longer_where_they_were_measured(chunks):
     assert equal < one_long < many_long
 
 
+@pytest.mark.parametrize("kv", [2047, 2048, 2049, 2175, 2176, 2177])
+def test_a_longer_sequence_does_not_speed_a_mixed_batch_up(kv):
+    model = build_latency(scenario(gpu="rtx_pro_6000", model="llama-3.1-8b", kernels="auto"))
+    shorter, longer = (
+        model.stage_time_s(BatchShape.of(((512, 0),), (*(kv,) * 63, last)), 0) for last in (kv, kv + 1)
+    )
+    assert longer >= 0.998 * shorter
+
+
 @pytest.mark.parametrize("gpu", measured_gpus())
 def test_measured_kernels_are_not_far_from_the_roofline(gpu):
     """Within a factor of two for whole iterations: a slip of units or of shapes would not be."""
