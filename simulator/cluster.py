@@ -98,6 +98,9 @@ ROUTERS: dict[str, Callable[[Sequence[Replica], np.random.Generator], Router]] =
     "prefix_affinity": PrefixAffinity,
 }
 
+DRAWN_ROUTINGS = ("random", "power_of_two")
+"""Those that depend on the seed."""
+
 
 def router_named(name: str, replicas: Sequence[Replica], seed: int = 0) -> Router:
     """A router over some replicas, with a random stream of its own; ConfigError for an unknown name."""

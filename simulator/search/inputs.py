@@ -6,6 +6,7 @@ import json
 from functools import lru_cache
 from threading import get_ident
 
+from simulator.cluster import DRAWN_ROUTINGS
 from simulator.config import Scenario
 from simulator.latency import LatencyModel, build_latency
 from simulator.workload import Workload, WorkloadSpec, build_workload
@@ -22,9 +23,12 @@ def requests_of(spec: WorkloadSpec, seed: int) -> Workload:
     return _drawn(unit.model_dump_json(), seed).at_rate(spec.rate_rps)
 
 
-def depends_on_seed(spec: WorkloadSpec, seed: int) -> bool:
-    """Whether another seed would draw other requests; a replayed trace is the same with all."""
-    return requests_of(spec, seed).fingerprint() != requests_of(spec, seed + 1).fingerprint()
+def depends_on_seed(scenario: Scenario, seed: int) -> bool:
+    """Whether another seed gives another run: a replayed trace is the same with all, unless routing draws."""
+    if scenario.replicas > 1 and scenario.routing in DRAWN_ROUTINGS:
+        return True
+    own, next_one = (requests_of(scenario.workload, each).fingerprint() for each in (seed, seed + 1))
+    return own != next_one
 
 
 def latency_of(scenario: Scenario) -> LatencyModel:

@@ -49,10 +49,10 @@ class Variant:
 def run_variants(variants: Sequence[tuple[str, Scenario]], effort: Effort) -> list[Variant]:
     """Simulate every labelled scenario with every seed; equal workloads then draw the same requests.
 
-    One run must do where no workload depends on the seed.
+    One run must do where none depends on the seed.
     """
     seeds = effort.seeds
-    if not any(depends_on_seed(scenario.workload, effort.seed) for _, scenario in variants):
+    if not any(depends_on_seed(scenario, effort.seed) for _, scenario in variants):
         seeds = seeds[:1]
     calls = [(scenario, seed) for _, scenario in variants for seed in seeds]
     trials = iter(effort.fan_out(effort.run, calls))

@@ -64,6 +64,18 @@ def test_a_workload_without_chance_is_run_once():
     assert [len(variant.trials) for variant in found.variants] == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("routing", "replicas", "runs"),
+    [("random", 2, 5), ("power_of_two", 3, 5), ("random", 1, 1), ("round_robin", 2, 1)],
+)
+def test_chance_in_the_routing_is_chance(routing: str, replicas: int, runs: int):
+    workload = {"trace": "long-prompt", "arrivals": "trace"}
+    replay = make_scenario(workload=workload, routing=routing, replicas=replicas)
+    variants = [("a", replay), ("b", replay.with_({"scheduler.policy": "orca"}))]
+    found = compare(variants, Effort(runs=5, jobs=1, run=runs_with(lambda *_: 1.0)))
+    assert [len(variant.trials) for variant in found.variants] == [runs, runs]
+
+
 @pytest.mark.parametrize("labels", [["a"], ["a", "a"]])
 def test_variants_must_be_two_and_differ(labels: list[str]):
     with pytest.raises(ConfigError):
