@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -158,6 +159,12 @@ def _block_ids(
             f"{rows.path}, {rows.place(row)}: {column} has {counts[row]} ids for"
             f" {prompt[row]} prompt tokens (allowed: one for every {layout.block_tokens})"
         )
+    for row, ids in enumerate(found[column]):
+        if len(set(ids)) < len(ids):
+            raise InputError(
+                f"{rows.path}, {rows.place(row)}: {column} has {Counter(ids).most_common(1)[0][0]} more than"
+                " once (allowed: once, since an id stands for a block and all that is before it)"
+            )
     return blocks
 
 

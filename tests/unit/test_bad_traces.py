@@ -64,6 +64,10 @@ CASES: dict[str, tuple[str | bytes, list[str]]] = {
         "prompt_tokens,output_tokens,block_ids\n32,1,1 2\n32,1,1 2 3\n",
         ["line 3: block_ids has 3 ids for 32 prompt tokens"],
     ),
+    "repeated-block": (
+        "prompt_tokens,output_tokens,block_ids\n32,1,1 2\n48,1,3 7 7\n",
+        ["line 3: block_ids has 7 more than once", "all that is before it"],
+    ),
     "empty-class": ("prompt_tokens,output_tokens,class\n32,1,\n", ["line 2: class is ''"]),
     "json-array": ("[" + JSON_ROW + "]", ["JSON array", "one object on each line"]),
     "json-truncated": (JSON_ROW + JSON_ROW[:30], ["line 2: not one complete JSON object", "cut short"]),
