@@ -56,6 +56,12 @@ def test_a_stage_is_busy_for_no_longer_than_the_run() -> None:
     assert result.stages == ({"utilisation": 1.0, "bubble_share": 0.0},)
 
 
+def test_a_cut_between_two_requests_counts_the_time_up_to_it() -> None:
+    workload = Workload(np.array([0.0, 500.0]), np.array([8, 8]), np.array([10, 10]), "two")
+    result = simulate(scenario(100.0), workload=workload, latency=ConstantLatency())
+    assert result.stages == ({"utilisation": 0.1, "bubble_share": 0.0},)
+
+
 def test_nothing_finished_is_an_answer() -> None:
     document = simulate(scenario(5.0), latency=ConstantLatency()).to_dict()
     assert document["requests_completed"] == 0
