@@ -83,8 +83,8 @@ class WorkOptions(OutputOptions):
             if self.store is not None:
                 raise ConfigError("--store and --no-store exclude each other")
             return run_trial
-        store = TrialStore(self.store or default_path())
         try:
+            store = TrialStore(self.store or default_path())
             store.check()
         except ConfigError as error:
             if self.store is not None:

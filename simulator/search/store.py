@@ -86,8 +86,11 @@ COLUMNS = ", ".join(StoredTrial._fields)
 
 
 def default_path() -> Path:
-    """Where trials are kept unless told otherwise: the user's cache folder."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    """Where trials are kept unless told otherwise: the user's cache folder; ConfigError without a home."""
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        raise ConfigError("no home directory to keep trials in (choose a --store)") from None
     return Path(cache) / "stallfree" / "trials.sqlite"
 
 

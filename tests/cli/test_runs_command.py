@@ -137,3 +137,18 @@ def test_a_store_that_is_not_there_is_named(stallfree, tmp_path):
     assert outcome.code == 2
     assert "none.sqlite: no such file" in outcome.err
     assert not (tmp_path / "none.sqlite").exists()
+
+
+def test_without_a_home_trials_are_not_kept(stallfree, small, monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("pathlib.Path.home", homeless)
+    arguments = ("compare", small, "--policy", "orca", "--policy", "stall_free", "--runs", "1", "--jobs", "1")
+    outcome = stallfree(*arguments)
+    assert outcome.code == 0
+    assert outcome.err.startswith("no trials are kept: no home directory")
+    listed = stallfree("runs", "list")
+    assert listed.code == 2
+    assert "choose a --store" in listed.err
