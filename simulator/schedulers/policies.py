@@ -77,7 +77,10 @@ class Orca(Scheduler):
 
 
 class HybridOnly(StallFree):
-    """Ablation (Table 4): stall-free order without chunking, that is with `max_model_len` as the budget."""
+    """Ablation (Table 4): stall-free order without chunking, that is with `max_model_len` as the budget.
+
+    Where several prompts fill that, the last of them is cut.
+    """
 
     name: ClassVar[str] = "hybrid_only"
 
