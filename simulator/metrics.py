@@ -3,7 +3,7 @@
 TTFT: arrival to first output token. TBT: every gap between consecutive output tokens of one request (vLLM:
 ITL), pooled over requests. TPOT: (last - first token) / (tokens - 1) of a request. Scheduling delay: arrival
 to the first time a request is in a batch. All in seconds. Only finished requests count; those that arrive
-before `warmup_s` are simulated but not counted.
+before `warmup_s` are simulated but not counted, in rates as in latencies.
 """
 
 from __future__ import annotations
@@ -120,6 +120,8 @@ class Result:
     """`queried_tokens` of admitted contexts and the `hit_tokens` found; None without a prefix cache."""
     classes: Classes | None = None
     """The class of each request of the workload, where there are any."""
+    unfinished_arrival_s: NDArray[np.float64] = field(default_factory=lambda: np.empty(0), repr=False)
+    """When those arrived that had not finished where the run was cut off."""
 
     # Latencies.
 
@@ -222,6 +224,16 @@ class Result:
         return len(self.records.requests["id"])
 
     @property
+    def requests_counted(self) -> int:
+        """Those among them that arrived after the warm-up."""
+        return int(self._counted.sum())
+
+    @property
+    def requests_unfinished(self) -> int:
+        """Requests that had arrived and not finished where the run was cut off."""
+        return len(self.unfinished_arrival_s)
+
+    @property
     def requests_rejected(self) -> int:
         """Requests that could never run."""
         return len(self.rejections)
@@ -241,34 +253,32 @@ class Result:
 
     @property
     def throughput_rps(self) -> float:
-        """Finished requests per second of the makespan."""
-        return self._per_second(self.requests_completed)
+        """Counted requests per second of the time in which they were served."""
+        return self._per_second(self.requests_counted)
 
     @property
     def output_tokens_per_s(self) -> float:
-        """Output tokens per second of the makespan."""
-        return self._per_second(float(self.records.requests["output_tokens"].sum()))
+        """Output tokens of counted requests per second of the time in which these were served."""
+        return self._per_second(float(self.records.requests["output_tokens"][self._counted].sum()))
 
     @property
     def total_tokens_per_s(self) -> float:
-        """Prompt and output tokens per second of the makespan; work done twice counts once."""
-        prompt_tokens = float(self.records.requests["prompt_tokens"].sum())
+        """The same of prompt and output tokens; work done twice counts once."""
+        prompt_tokens = float(self.records.requests["prompt_tokens"][self._counted].sum())
         return self.output_tokens_per_s + self._per_second(prompt_tokens)
-
-    def _per_second(self, total: float) -> float:
-        return total / self.makespan_s if self.makespan_s else 0.0
 
     @property
     def goodput_rps(self) -> float:
-        """Good requests per second of the time in which counted requests were served."""
-        return self._goodput_rps(self.good_requests)
+        """Counted requests that are good, per second likewise."""
+        return self._per_second(self.good_requests)
 
-    def _goodput_rps(self, good: int) -> float:
+    def _per_second(self, total: float) -> float:
+        """A sum over counted requests by the time from their first arrival to their last token."""
         arrival = self.records.requests["arrival_s"][self._counted]
         if not len(arrival):
             return 0.0
         finished = self.records.requests["finished_s"][self._counted]
-        return good / float(finished.max() - arrival.min())
+        return total / float(finished.max() - arrival.min())
 
     @cached_property
     def batch(self) -> dict[str, float]:
@@ -300,14 +310,19 @@ class Result:
     @cached_property
     def stability(self) -> str:
         """Whether the engine kept up: `stable`, `backlogged`, `overloaded`, or `n/a` for a burst."""
-        requests = self.records.requests
-        return stability_of(requests["arrival_s"], requests["finished_s"])
+        requests, unfinished = self.records.requests, self.unfinished_arrival_s
+        return stability_of(
+            np.concatenate([requests["arrival_s"], unfinished]),
+            np.concatenate([requests["finished_s"], np.full(len(unfinished), np.inf)]),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; no NaN."""
         document: dict[str, Any] = {
             "metrics": self.metrics,
             "requests_completed": self.requests_completed,
+            "requests_counted": self.requests_counted,
+            "requests_unfinished": self.requests_unfinished,
             "requests_rejected": self.requests_rejected,
             "rejections": [{"request": number, "reason": reason} for number, reason in self.rejections],
             "iterations": self.iterations,
@@ -341,7 +356,7 @@ class Result:
                 "metrics": self.class_metrics[name],
                 "requests_completed": int(self._of_class[name].sum()),
                 "requests_rejected": int((rejected == code).sum()),
-                "goodput_rps": self._goodput_rps(int((self._good & self._of_class[name]).sum())),
+                "goodput_rps": self._per_second(int((self._good & self._of_class[name]).sum())),
             }
             for code, name in enumerate(classes.names)
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from simpy import Environment
 
 from simulator.cluster import feed, router_named
@@ -55,6 +56,7 @@ def simulate(
     workload = workload if workload is not None else build_workload(scenario.workload, seed)
     require_classes(scenario.slo, workload)
     latency = latency if latency is not None else build_latency(scenario)
+    _require_requests_after(scenario.warmup_s, workload)
     block_size = scenario.memory.block_size_tokens if finds_prefixes(scenario) else None
     num_blocks = blocks_per_replica(scenario)
     queries, extrapolated = latency.num_queries, latency.num_extrapolated
@@ -85,8 +87,13 @@ def simulate(
     queries = latency.num_queries - queries
     records = Records.merged([replica.recorder.records() for replica in replicas])
     until_s = max(env.now, *(replica.last_end_s for replica in replicas))
-    if scenario.until_s is not None and len(records.requests["id"]) + len(rejections) < len(workload):
+    has_ended = np.zeros(len(workload), dtype=bool)
+    has_ended[records.requests["id"]] = True
+    has_ended[[number for number, _ in rejections]] = True
+    left_s = workload.arrival_s[~has_ended]
+    if scenario.until_s is not None and len(left_s):
         until_s = scenario.until_s  # cut off, and not at an event: replicas run ahead of the clock
+    unfinished_s = left_s[left_s < until_s]
     return Result(
         records=records,
         rejections=tuple(rejections),
@@ -97,9 +104,33 @@ def simulate(
         recomputed_tokens=sum(replica.scheduler.recomputed_tokens for replica in replicas),
         stages=tuple(stage for replica in replicas for stage in replica.stage_use(until_s)),
         extrapolated_share=(latency.num_extrapolated - extrapolated) / max(queries, 1),
-        notes=(*workload.notes, *unused_ids_note(scenario, workload), *latency.notes),
+        notes=(
+            *workload.notes,
+            *unused_ids_note(scenario, workload),
+            *_cut_off_note(scenario, len(unfinished_s)),
+            *latency.notes,
+        ),
         prefix_cache=prefix_cache_use([replica.scheduler.kv for replica in replicas]),
         classes=workload.classes,
+        unfinished_arrival_s=unfinished_s,
+    )
+
+
+def _require_requests_after(warmup_s: float, workload: Workload) -> None:
+    """ConfigError where the warm-up takes all requests, and so leaves nothing to measure."""
+    last_s = float(workload.arrival_s[-1])
+    if warmup_s > last_s:
+        raise ConfigError(
+            f"warmup_s {warmup_s:g}: nothing is left to measure, as the last of {len(workload)} requests"
+            f" arrives at {last_s:.4g} s (allowed: up to that; more workload.num_requests last longer)"
+        )
+
+
+def _cut_off_note(scenario: Scenario, unfinished: int) -> tuple[str, ...]:
+    if not unfinished:
+        return ()
+    return (
+        f"cut off at until_s {scenario.until_s:g}: {unfinished} requests had not finished, and do not count",
     )
 
 

@@ -30,6 +30,8 @@ def make_document(latency_s: float = 0.01, stability: str = "stable", **fields: 
     return {
         "metrics": {metric: dict.fromkeys(STATISTICS, latency_s) for metric in METRICS},
         "requests_completed": 100,
+        "requests_counted": 100,
+        "requests_unfinished": 0,
         "requests_rejected": 0,
         "rejections": [],
         "iterations": 1000,

@@ -57,6 +57,7 @@ def _engine_table(summary: dict[str, Any]) -> Table:
     batch, kv, stages = summary["batch"], summary["kv"], summary["stages"]
     rows = [
         ["requests completed", count(summary["requests_completed"])],
+        *_unfinished_row(summary),
         ["requests rejected", count(summary["requests_rejected"])],
         ["throughput (requests/s)", significant(summary["throughput_rps"])],
         ["goodput (requests/s)", significant(summary["goodput_rps"])],
@@ -75,6 +76,12 @@ def _engine_table(summary: dict[str, Any]) -> Table:
         ["stability", str(summary["stability"] or "differs between runs")],
     ]
     return table(["engine", ""], rows)
+
+
+def _unfinished_row(summary: dict[str, Any]) -> list[list[str]]:
+    """Requests that a cut-off left behind; nothing where there are none."""
+    unfinished = summary["requests_unfinished"]
+    return [["requests unfinished", count(unfinished)]] if unfinished else []
 
 
 def _prefix_row(summary: dict[str, Any]) -> list[list[str]]:

@@ -88,8 +88,11 @@ class Capacity:
 def capacity_scenario(scenario: Scenario) -> Scenario:
     """The scenario as a capacity search loads it: arrivals at a rate, an SLO with a scheduling delay.
 
-    Poisson arrivals take the place of recorded times and of bursts. Raises ConfigError without an SLO.
+    Poisson arrivals take the place of recorded times and of bursts. Raises ConfigError without an SLO, and
+    for runs that are cut off.
     """
+    if scenario.until_s is not None:
+        raise ConfigError("until_s: a search lets every run end (leave it out)")
     if not scenario.slo:
         raise ConfigError("a capacity needs an SLO: for example --set slo.p99_tbt_ms=100")
     updates: dict[str, object] = {"workload.rate_rps": 1.0, "workload.speed": 1.0}

@@ -107,4 +107,4 @@ def search_seed(
 def _all_at_once(scenario: Scenario) -> Scenario:
     keys = ("rate_rps", "cv", "truncate_at", "on_off", "curve")
     updates = {f"workload.{key}": None for key in keys}
-    return scenario.with_({**updates, "workload.arrivals": "all_at_once"})
+    return scenario.with_({**updates, "workload.arrivals": "all_at_once", "warmup_s": 0.0})

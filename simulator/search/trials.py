@@ -41,7 +41,7 @@ class Trial:
         """Whether the run kept up and stayed within its SLO; an overloaded run proves nothing."""
         return bool(
             self.document
-            and self.document["requests_completed"]
+            and self.document["requests_counted"]
             and self.stability not in UNSTABLE
             and not self.violations
         )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from search_fakes import SATURATED_RPS, FakeRuns, make_scenario
 
 from simulator.config import Scenario
 from simulator.errors import ConfigError, InfeasibleError
+from simulator.report.capacity import capacity_page
 from simulator.search.capacity import Capacity, CapacityTable, capacity_scenario, find_capacity
 from simulator.search.effort import Effort
 from simulator.search.replication import SeedCapacity
-from simulator.search.trials import run_trial
+from simulator.search.trials import Trial, run_trial
 
 
 def effort(runs: FakeRuns, count: int = 3, seed: int = 0) -> Effort:
@@ -95,6 +98,40 @@ def test_a_capacity_adds_the_scheduling_delay_of_the_paper():
 def test_a_bound_on_the_delay_is_left_as_it_is():
     slo = {"p99_tbt_ms": 50.0, "p90_scheduling_delay_s": 1.0}
     assert capacity_scenario(make_scenario(slo=slo)).slo == slo
+
+
+def test_runs_that_are_cut_off_have_no_capacity():
+    with pytest.raises(ConfigError, match="until_s"):
+        capacity_scenario(make_scenario(until_s=5.0))
+
+
+def test_where_nothing_broke_the_capacity_is_at_least_what_held():
+    tried = effort(FakeRuns(lambda scenario, seed: 1000.0))
+    page = capacity_page(find_capacity(make_scenario(), tried), tried)
+    assert ": at least 20.0 requests/s (3 runs) within" in page.answer
+    assert [each["fails_rps"] for each in page.document["by_seed"]] == [None] * 3
+
+
+def test_requests_that_are_turned_away_are_in_the_answer():
+    def run(scenario: Scenario, seed: int, *, only_verdict: bool = False) -> Trial:
+        trial = FakeRuns(lambda scenario, seed: 4.0)(scenario, seed, only_verdict=only_verdict)
+        return replace(trial, document={**trial.document, "requests_rejected": 300})
+
+    tried = Effort(runs=1, jobs=1, run=run)
+    page = capacity_page(find_capacity(make_scenario(), tried), tried)
+    assert "300 of 2,048 requests are turned away" in page.answer
+
+
+def test_a_warm_up_is_no_part_of_the_saturated_run():
+    runs = FakeRuns(lambda scenario, seed: 4.0)
+    warmups = set()
+
+    def run(scenario: Scenario, seed: int, *, only_verdict: bool = False) -> Trial:
+        warmups.add((scenario.workload.arrivals, scenario.warmup_s))
+        return runs(scenario, seed, only_verdict=only_verdict)
+
+    find_capacity(make_scenario(warmup_s=9.0), Effort(runs=1, jobs=1, run=run))
+    assert warmups == {("all_at_once", 0.0), ("poisson", 9.0)}
 
 
 def test_a_capacity_needs_an_slo():

@@ -11,9 +11,12 @@ from builders import PerToken, make_request, make_scheduler, serve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.errors import ConfigError
+from simulator.load import load_scenario
 from simulator.metrics import Result, split_slo_key
 from simulator.quantiles import LEVELS, summarise
 from simulator.record import Records
+from simulator.run import simulate
 
 
 def token_times(records: Records) -> list[list[float]]:
@@ -130,6 +133,29 @@ def test_warm_up_is_simulated_but_not_counted() -> None:
     assert late.requests_completed == whole.requests_completed == 3
     assert whole.metrics["e2e_s"]["max"] == 5.0
     assert late.metrics["e2e_s"]["max"] == 2.0
+
+
+@given(seed=st.integers(0, 99), warmup_s=st.floats(0, 5))
+def test_rates_are_of_those_who_count(seed: int, warmup_s: float) -> None:
+    rng = np.random.default_rng(seed)
+    arrivals = np.cumsum(rng.exponential(0.5, 30))
+    requests = [make_request(i, 4, int(rng.integers(1, 9)), at) for i, at in enumerate(arrivals.tolist())]
+    result = serve(requests, make_scheduler(), warmup_s=warmup_s, slo={"max_ttft_s": 3.0})
+    late = [request for request in requests if request.arrival_s >= warmup_s]
+    served_s = max(request.finished_s for request in late) - min(request.arrival_s for request in late)
+    assert result.requests_counted == len(late)
+    assert result.throughput_rps == pytest.approx(len(late) / served_s)
+    assert result.output_tokens_per_s == pytest.approx(sum(r.output_tokens for r in late) / served_s)
+    assert result.goodput_rps <= result.throughput_rps
+    assert result.meets() == (result.goodput_rps == result.throughput_rps)
+
+
+def test_a_warm_up_that_takes_all_requests_is_refused() -> None:
+    scenario = load_scenario("default", ["kernels=roofline", "workload.num_requests=20", "warmup_s=1000"])
+    with pytest.raises(
+        ConfigError, match=r"warmup_s 1000: nothing is left to measure, as the last of 20 req"
+    ):
+        simulate(scenario)
 
 
 def test_one_token_answers_have_no_gaps_and_the_json_no_nan() -> None:

@@ -69,6 +69,17 @@ def test_nothing_finished_is_an_answer() -> None:
     assert document["metrics"]["ttft_s"]["p50"] is None
 
 
+def test_whoever_is_left_behind_is_told_of_and_judges_the_stability() -> None:
+    """Two arrive while one is served: half of them wait at the end, and more the longer it lasts."""
+    workload = Workload(np.arange(40) * 5.0, np.full(40, 8), np.full(40, 10), "twice what it can")
+    result = simulate(scenario(201.0), workload=workload, latency=ConstantLatency())
+    assert (result.requests_completed, result.requests_unfinished) == (20, 20)
+    assert result.stability == "overloaded"
+    assert any("20 requests had not finished" in note for note in result.notes)
+    early = simulate(scenario(100.0), workload=workload, latency=ConstantLatency())
+    assert early.requests_completed + early.requests_unfinished == 20  # the others had not arrived
+
+
 def test_a_watch_does_not_judge_those_who_would_not_have_counted() -> None:
     # Seven are served at once; then thirty come together, of which eight finish before the end.
     arrival_s = np.array([*range(7), *[6.5] * 30], dtype=float)
