@@ -71,13 +71,13 @@ def test_nothing_finished_is_an_answer() -> None:
 
 def test_whoever_is_left_behind_is_told_of_and_judges_the_stability() -> None:
     """Two arrive while one is served: half of them wait at the end, and more the longer it lasts."""
-    workload = Workload(np.arange(40) * 5.0, np.full(40, 8), np.full(40, 10), "twice what it can")
-    result = simulate(scenario(201.0), workload=workload, latency=ConstantLatency())
-    assert (result.requests_completed, result.requests_unfinished) == (20, 20)
+    workload = Workload(np.arange(400) * 5.0, np.full(400, 8), np.full(400, 10), "twice what it can")
+    result = simulate(scenario(2001.0), workload=workload, latency=ConstantLatency())
+    assert (result.requests_completed, result.requests_unfinished) == (200, 200)
     assert result.stability == "overloaded"
-    assert any("20 requests had not finished" in note for note in result.notes)
-    early = simulate(scenario(100.0), workload=workload, latency=ConstantLatency())
-    assert early.requests_completed + early.requests_unfinished == 20  # the others had not arrived
+    assert any("200 requests had not finished" in note for note in result.notes)
+    early = simulate(scenario(1001.0), workload=workload, latency=ConstantLatency())
+    assert early.requests_completed + early.requests_unfinished == 201  # the others had not arrived
 
 
 def test_a_watch_does_not_judge_those_who_would_not_have_counted() -> None:
