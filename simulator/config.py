@@ -28,6 +28,8 @@ Routing = Literal["round_robin", "random", "least_outstanding", "power_of_two", 
 
 Ways = Annotated[int, Field(ge=1, le=1024)]
 
+BUDGET_POLICIES = ("stall_free", "vllm_v1", "chunked_only")
+"""Those that look at the token budget."""
 SLO_STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "max")
 SLO_METRICS = ("ttft", "tbt", "tpot", "e2e", "scheduling_delay")
 SLO_UNITS = ("ms", "s")
@@ -123,6 +125,11 @@ class SchedulerSpec(Spec):
     prompt_must_fit: bool = True
     """vllm_v1: admit a request only if its whole prompt finds KV blocks, not its first chunk alone
     (vLLM: scheduler_reserve_full_isl)."""
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether the policy looks at the token budget."""
+        return self.policy in BUDGET_POLICIES
 
 
 class MemorySpec(Spec):

@@ -172,7 +172,7 @@ def _largest_iteration(scenario: Scenario, max_len: int, tokens_that_fit: int) -
     of an iteration needs its place in the KV cache as well.
     """
     scheduler = scenario.scheduler
-    if scheduler.policy in ("stall_free", "chunked_only", "vllm_v1"):
+    if scheduler.has_budget:
         return max(scheduler.token_budget, scheduler.max_num_seqs)
     prompts = 1 if scheduler.policy in ("prefill_first", "hybrid_only") else scheduler.max_num_seqs
     return max(scheduler.max_num_seqs, min(prompts * max_len, tokens_that_fit))

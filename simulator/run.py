@@ -13,7 +13,7 @@ from simulator.errors import ConfigError, InfeasibleError, suggest
 from simulator.kv import KVBlocks
 from simulator.latency import build_latency
 from simulator.load import load_engine, load_gpu, load_model
-from simulator.memory import kv_capacity
+from simulator.memory import kv_capacity, max_model_len
 from simulator.metrics import Result, slo_class
 from simulator.prefix_cache import PrefixCache, engine_block_ids
 from simulator.record import Recorder, Records
@@ -197,7 +197,7 @@ def build_scheduler(scenario: Scenario, num_blocks: int) -> Scheduler:
         kv,
         token_budget=settings.token_budget,
         max_num_seqs=settings.max_num_seqs,
-        max_model_len=settings.max_model_len or load_model(scenario.model).max_position_embeddings,
+        max_model_len=max_model_len(load_model(scenario.model), scenario),
         decides_ahead=decides_ahead(scenario),
     )
 

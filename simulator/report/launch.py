@@ -9,7 +9,6 @@ from simulator.load import load_gpu, load_model
 from simulator.memory import KVCapacity, kv_capacity, max_model_len
 from simulator.report.flags import engine_flags
 from simulator.report.page import Table, table
-from simulator.search.budget import BUDGET_POLICIES
 
 if TYPE_CHECKING:
     from simulator.config import Scenario
@@ -20,7 +19,7 @@ HUGGING_FACE = re.compile(r"https://huggingface\.co/(\S+)")
 def launch_commands(scenario: Scenario) -> dict[str, str]:
     """One command an engine, for one replica."""
     memory = kv_capacity(load_model(scenario.model), load_gpu(scenario.gpu), scenario)
-    flags = engine_flags(scenario) if _chunks(scenario) else _whole_prompt_flags(scenario)
+    flags = engine_flags(scenario) if scenario.scheduler.has_budget else _whole_prompt_flags(scenario)
     model = hub_name(scenario.model)
     used, static = f"{scenario.memory.utilization:g}", f"{_static_share(memory):.2f}"
     return {
@@ -41,10 +40,6 @@ def hub_name(model: str) -> str:
     """The model's name on the Hugging Face hub where its preset tells it, else the preset's own."""
     found = HUGGING_FACE.search(load_model(model).source)
     return found.group(1) if found else model
-
-
-def _chunks(scenario: Scenario) -> bool:
-    return scenario.scheduler.policy in BUDGET_POLICIES
 
 
 def _whole_prompt_flags(scenario: Scenario) -> dict[str, str]:

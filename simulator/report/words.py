@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from simulator.metrics import slo_class, split_slo_key
 from simulator.report.numbers import milliseconds, significant
-from simulator.search.budget import BUDGET_POLICIES
 
 if TYPE_CHECKING:
     from simulator.config import Scenario
@@ -79,7 +78,7 @@ def deployment(scenario: Scenario) -> str:
 def policy(scenario: Scenario) -> str:
     """The policy and, where it has one, its budget."""
     name, budget = scenario.scheduler.policy, scenario.scheduler.token_budget
-    return f"{name}, budget {budget}" if name in BUDGET_POLICIES else name
+    return f"{name}, budget {budget}" if scenario.scheduler.has_budget else name
 
 
 def runs_of(numbers: Iterable[int], all_numbers: Sequence[int]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from simulator.config import BUDGET_POLICIES
 from simulator.errors import ConfigError, InfeasibleError
 from simulator.search.capacity import Capacity, CapacityTable, capacity_scenario, describe_miss
 from simulator.search.effort import Effort
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from simulator.config import Scenario
 
 REFINEMENTS = 2
-BUDGET_POLICIES = ("stall_free", "vllm_v1", "chunked_only")
 OTHER_POLICIES = ("decode_first", "orca", "prefill_first")
 
 Key = tuple[str, int]
@@ -91,10 +91,10 @@ class BudgetSearch:
 
 def budget_scenario(scenario: Scenario) -> Scenario:
     """The scenario as a budget search loads it; ConfigError for a policy without a token budget."""
-    policy = scenario.scheduler.policy
-    if policy not in BUDGET_POLICIES:
+    if not scenario.scheduler.has_budget:
         raise ConfigError(
-            f"scheduler.policy {policy} has no token budget (these do: {', '.join(BUDGET_POLICIES)})"
+            f"scheduler.policy {scenario.scheduler.policy} has no token budget"
+            f" (these do: {', '.join(BUDGET_POLICIES)})"
         )
     return capacity_scenario(scenario)
 

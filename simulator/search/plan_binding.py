@@ -15,7 +15,7 @@ from simulator.batch import BatchShape, Chunk
 from simulator.run import blocks_per_replica
 from simulator.search.inputs import latency_of
 from simulator.search.plan_confirm import Fleet
-from simulator.search.plan_space import Question, has_budget, serves
+from simulator.search.plan_space import Question, serves
 from simulator.search.trials import Trial
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _relaxed(scenario: Scenario) -> dict[str, Scenario]:
         "sequences": {"scheduler.max_num_seqs": 2 * scheduler.max_num_seqs},
         "KV memory": {"memory.num_blocks": 2 * blocks},
     }
-    if has_budget(scheduler.policy):
+    if scheduler.has_budget:
         limits = {"tokens": {"scheduler.token_budget": 2 * scheduler.token_budget}} | limits
     return {name: scenario.with_(updates) for name, updates in limits.items()}
 

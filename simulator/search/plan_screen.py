@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import TYPE_CHECKING
 
+from simulator.config import BUDGET_POLICIES
 from simulator.search.plan_bounds import Prospect
-from simulator.search.plan_space import Question, Settings, Split, fits, has_budget, serves, tightness
+from simulator.search.plan_space import Question, Settings, Split, fits, serves, tightness
 from simulator.search.rules import rules_for
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def first_settings(question: Question, split: Split, seed: int) -> Settings:
 
 def _budgets(question: Question, best: Settings) -> Iterable[Settings]:
     """From the first budget outwards; one will do for a policy that has none."""
-    if not has_budget(best.policy):
+    if best.policy not in BUDGET_POLICIES:
         return [best]
     start = best.token_budget
     order = sorted(question.budgets, key=lambda budget: abs(log2(budget / start)))

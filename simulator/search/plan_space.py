@@ -10,7 +10,6 @@ from simulator.load import load_cluster, load_gpu, load_model
 from simulator.memory import max_model_len
 from simulator.metrics import slo_class, split_slo_key
 from simulator.run import misfit
-from simulator.search.budget import BUDGET_POLICIES
 from simulator.search.capacity import capacity_scenario
 from simulator.search.inputs import requests_of
 from simulator.search.prices import PriceList, gpu_named
@@ -157,11 +156,6 @@ def plan_scenario(scenario: Scenario, rate_rps: float, routing: str) -> Scenario
 def fits(scenario: Scenario, seed: int) -> bool:
     """Whether the split is one the model allows, and weights and activations leave room for requests."""
     return not misfit(scenario, requests_of(scenario.workload, seed))
-
-
-def has_budget(policy: str) -> bool:
-    """Whether a policy looks at the token budget."""
-    return policy in BUDGET_POLICIES
 
 
 def serves(trial: Trial) -> bool:

@@ -114,19 +114,6 @@ class Workload:
         arrival_s = unit / rate_rps if self.profile is None else self.profile.when(unit / rate_rps)
         return replace(self, arrival_s=arrival_s, unit_arrivals=unit)
 
-    def head(self, count: int) -> Self:
-        """The first `count` requests, or all if there are fewer."""
-        rows = np.arange(min(count, len(self)))
-        return replace(
-            self,
-            arrival_s=self.arrival_s[rows],
-            prompt_tokens=self.prompt_tokens[rows],
-            output_tokens=self.output_tokens[rows],
-            block_ids=self.block_ids and self.block_ids.take(rows),
-            classes=self.classes and self.classes.take(rows),
-            unit_arrivals=None if self.unit_arrivals is None else self.unit_arrivals[rows],
-        )
-
     def fingerprint(self) -> str:
         """A hash of everything here that can change what a simulation does; names and notes are left out."""
         digest = hashlib.sha256(repr((len(self), self.max_total_tokens)).encode())
