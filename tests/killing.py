@@ -28,13 +28,13 @@ def answer_after_kills(question: Sequence[str], calm: Path, killed: Path, *, kil
     num_trials = len(undated(calm))
     dice = random.Random(0)
     for turn in range(kills):
-        victim = _Search(question, killed)
+        victim = Search(question, killed)
         # One in each part of the trials, so that every victim has done some and leaves some.
         victim.work_until(1 + int(num_trials * (turn + dice.random()) / (kills + 2)))
         time.sleep(dice.uniform(0, TRIAL_S))
         victim.kill()
         assert 0 < victim.num_trials() < num_trials
-    answer = _Search(question, killed).finish()
+    answer = Search(question, killed).finish()
     assert undated(killed) == undated(calm)
     return answer
 
@@ -44,7 +44,7 @@ def undated(store: Path) -> list[StoredTrial]:
     return sorted(trial._replace(created="") for trial in TrialStore(store).newest())
 
 
-class _Search:
+class Search:
     """A command as a process group of its own, with a store."""
 
     def __init__(self, question: Sequence[str], store: Path) -> None:
@@ -70,6 +70,21 @@ class _Search:
         assert self.process.poll() is None
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate()
+
+    def end(self, number: int) -> tuple[int, bytes, bytes]:
+        """Send it a signal; its exit code, stdout and stderr, which none of its workers may hold open."""
+        assert self.process.poll() is None
+        self.process.send_signal(number)
+        out, error = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, out, error
+
+    def any_left(self) -> bool:
+        """Whether one of its processes is still there."""
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
     def finish(self) -> bytes:
         out, error = self.process.communicate()

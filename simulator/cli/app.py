@@ -1,22 +1,26 @@
 """The `stallfree` command: its table of commands and its exit codes.
 
 0 answered; 1 a bug of ours; 2 usage, configuration or input; 3 a valid question without an answer within the
-bounds; 130 interrupted. Commands live in the modules beside this one, which import the simulator inside the
-functions, so that `--help` and `--version` stay quick.
+bounds; 130 interrupted, and so 128 + its number for another signal. Commands live in the modules beside this
+one, which import the simulator inside the functions, so that `--help` and `--version` stay quick.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from signal import SIG_DFL, SIGHUP, SIGINT, SIGTERM, getsignal, signal
+from threading import current_thread, main_thread
+from types import FrameType
 
 from cyclopts import App, CycloptsError
 
 from simulator import __version__
 from simulator.errors import InfeasibleError, StallfreeError
 
-BUG, USAGE, INFEASIBLE, INTERRUPTED = 1, 2, 3, 130
+BUG, USAGE, INFEASIBLE, SIGNALLED = 1, 2, 3, 128
 
 
 def build_app() -> App:
@@ -59,16 +63,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in tokens or bool(os.environ.get("STALLFREE_DEBUG"))
     try:
-        build_app()(tokens, exit_on_error=False, print_error=False)
+        with _signals_interrupt():
+            build_app()(tokens, exit_on_error=False, print_error=False)
     except BrokenPipeError:
         _silence_stdout()
-    except KeyboardInterrupt:
-        return _fail("interrupted", INTERRUPTED)
+    except KeyboardInterrupt as interrupt:
+        return _fail("interrupted", SIGNALLED + next(iter(interrupt.args), SIGINT))
     except Exception as error:
         if debug:
             _print_traceback()
         return _explain(error)
     return 0
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the work as Ctrl-C does: no worker and no temporary file outlives it.
+
+    One that is ignored stays so, for nohup; only the main thread may say what signals do.
+    """
+    signals = [number for number in (SIGTERM, SIGHUP) if getsignal(number) == SIG_DFL]
+    if current_thread() is not main_thread():
+        signals = []
+    for number in signals:
+        signal(number, _interrupt)
+    try:
+        yield
+    finally:
+        for number in signals:
+            signal(number, SIG_DFL)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(number)
 
 
 def _explain(error: Exception) -> int:

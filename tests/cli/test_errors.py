@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import resource
 import runpy
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from killing import Search
 
 COMMAND = [sys.executable, "-c", "import sys; from simulator.cli import main; sys.exit(main())"]
 
@@ -118,6 +121,35 @@ def test_an_interrupt_exits_130(stallfree, small: str, monkeypatch):
     monkeypatch.setattr("simulator.report.simulation.simulation_page", interrupted)
     outcome = stallfree("simulate", small)
     assert (outcome.code, outcome.out, outcome.err) == (130, "", "error: interrupted\n")
+
+
+def test_sigterm_leaves_no_process_and_no_file(small: str, tmp_path: Path):
+    answers = tmp_path / "answers"
+    answers.mkdir()
+    question = ["capacity", small, "--runs", "8", "--jobs", "2", "--set", "workload.num_requests=1000"]
+    question += ["--quiet", "--output", str(answers / "answer.json")]
+    search = Search(question, tmp_path / "store")
+    search.work_until(1)
+    assert search.end(signal.SIGTERM) == (128 + signal.SIGTERM, b"", b"error: interrupted\n")
+    patience = time.monotonic() + 5
+    while search.any_left() and time.monotonic() < patience:
+        time.sleep(0.02)
+    assert not search.any_left()
+    assert not list(answers.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_is_ignored_stays_so(stallfree, small: str, monkeypatch, number: signal.Signals):
+    """As `nohup` wants it."""
+    monkeypatch.setattr("simulator.report.simulation.simulation_page", lambda *_: signal.raise_signal(number))
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        assert "interrupted" not in stallfree("simulate", small).err
+        signal.signal(number, signal.SIG_DFL)
+        assert stallfree("simulate", small) == (128 + number, "", "error: interrupted\n")
+        assert signal.getsignal(number) == signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_reader_that_leaves_is_no_error():
