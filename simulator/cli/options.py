@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from simulator.search.trials import RunTrial
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
+LARGEST = 2**32 - 1
+"""Of whole numbers: what follows from them, such as the seeds of later runs, must fit the store."""
+AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1, lte=LARGEST))]
+Seed = Annotated[int, Parameter(validator=validators.Number(gte=0, lte=LARGEST))]
 Positive = Annotated[float, Parameter(validator=validators.Number(gt=0))]
 
 
@@ -108,7 +111,7 @@ class ScenarioOptions(OutputOptions):
 class RunOptions(ScenarioOptions):
     """What is simulated, how often, and how the answer is written."""
 
-    seed: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0
+    seed: Seed = 0
     """Seed of arrivals and lengths; replications use the seeds that follow it."""
     runs: AtLeastOne | None = None
     """Replications with different seeds; two or more give an interval. By default 1 for simulate,

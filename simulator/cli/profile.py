@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter, validators
 
-from simulator.cli.options import OUTPUT_DEFAULTS, OutputOptions
+from simulator.cli.options import OUTPUT_DEFAULTS, AtLeastOne, OutputOptions, Seed
 from simulator.cli.output import deliver
 from simulator.errors import ConfigError
 
@@ -109,10 +109,10 @@ def replay(
     attention: str = "auto",
     dtype: Dtype | None = None,
     mode: Literal["sample", "live"] = "sample",
-    sample: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 60,
+    sample: AtLeastOne = 60,
     deadline: str | None = None,
     sets: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = (),
-    seed: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0,
+    seed: Seed = 0,
     options: OutputOptions = OUTPUT_DEFAULTS,
 ) -> None:
     """Run a scenario's batches on real kernels and print how far the predicted times are off.

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter, validators
 
-from simulator.cli.options import STORE_DEFAULTS, AtLeastOne, Positive, StoreOptions
+from simulator.cli.options import STORE_DEFAULTS, AtLeastOne, StoreOptions
 from simulator.cli.output import deliver
 from simulator.errors import ConfigError
 
 if TYPE_CHECKING:
     from simulator.report import Page
+
+# The calendar begins in the year 1, which is farther back than this.
+Days = Annotated[float, Parameter(validator=validators.Number(gt=0, lte=365_000))]
 
 runs = App(name="runs", help="List, show, export and clear the trials that searches keep.")
 
@@ -72,7 +75,7 @@ def export(*, options: StoreOptions = STORE_DEFAULTS) -> None:
 
 
 @runs.command
-def gc(*, older_than_days: Positive | None = None, options: StoreOptions = STORE_DEFAULTS) -> None:
+def gc(*, older_than_days: Days | None = None, options: StoreOptions = STORE_DEFAULTS) -> None:
     """Delete the trials of other versions of the simulator, which no search can find any more.
 
     Parameters

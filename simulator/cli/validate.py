@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from simulator.cli.options import SCENARIO_DEFAULTS, ScenarioOptions
+from simulator.cli.options import SCENARIO_DEFAULTS, AtLeastOne, ScenarioOptions
 from simulator.cli.output import deliver
 
 if TYPE_CHECKING:
     from simulator.report import Page
 
-AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 Share = Annotated[float, Parameter(validator=validators.Number(gt=0, lt=1))]
 
 
