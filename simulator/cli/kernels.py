@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cyclopts import App
 
 from simulator.cli.options import OUTPUT_DEFAULTS, OutputOptions
-from simulator.cli.output import deliver
+from simulator.cli.output import deliver, out_file, out_folder
 from simulator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def aic(
     def page() -> Page:
         from profiler.import_.aic import import_aic
 
-        return _import_page(import_aic(device, out, release))
+        with out_folder(out):
+            return _import_page(import_aic(device, out, release))
 
     deliver(options, page)
 
@@ -63,7 +65,8 @@ def vidur(folder: Path, *, out: Path, options: OutputOptions = OUTPUT_DEFAULTS) 
     def page() -> Page:
         from profiler.import_.vidur import import_vidur
 
-        return _import_page(import_vidur(folder, out))
+        with out_folder(out):
+            return _import_page(import_vidur(folder, out))
 
     deliver(options, page)
 
@@ -83,7 +86,8 @@ def llmservingsim(folder: Path, *, out: Path, options: OutputOptions = OUTPUT_DE
     def page() -> Page:
         from profiler.import_.llmservingsim import import_llmservingsim
 
-        return _import_page(import_llmservingsim(folder, out))
+        with out_folder(out):
+            return _import_page(import_llmservingsim(folder, out))
 
     deliver(options, page)
 
@@ -138,8 +142,9 @@ def fit(
 
         if not tables:
             raise ConfigError("nothing to fit: give at least one table")
-        folder = tables[0]
-        return _fit_page(fit_table(tables, out or folder / f"{folder.resolve().name}.json", name))
+        target = out or tables[0] / f"{tables[0].resolve().name}.json"
+        with nullcontext() if out is None else out_file(out):
+            return _fit_page(fit_table(tables, target, name))
 
     deliver(options, page)
 

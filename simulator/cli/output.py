@@ -1,13 +1,13 @@
-"""Delivers an answer: the page to stdout and to a file, progress and warnings to stderr."""
+"""Delivers an answer: the page to stdout and to a file; paths are tried before the work starts."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import TYPE_CHECKING
 
 from simulator.cli.options import OutputOptions
@@ -24,6 +24,35 @@ def deliver(options: OutputOptions, work: Callable[[], Page]) -> None:
             page = work()
         _print(page, as_json=options.json)
         write(page)
+
+
+@contextmanager
+def out_folder(path: Path) -> Iterator[None]:
+    """The folder that `--out` needs, made before the work starts; gone again if it comes to hold nothing.
+
+    Raises ConfigError for one that cannot be made or written to.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=path).close()
+        except OSError as error:
+            raise ConfigError(f"--out: {path} cannot be used as a folder ({error.strerror})") from None
+        yield
+    finally:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
+
+
+@contextmanager
+def out_file(path: Path) -> Iterator[None]:
+    """As `out_folder`, where `--out` is a file."""
+    if path.is_dir():
+        raise ConfigError(f"--out {path}: is a folder, a file is expected")
+    with out_folder(path.parent):
+        yield
 
 
 def _print(page: Page, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter, validators
 
 from simulator.cli.options import OUTPUT_DEFAULTS, AtLeastOne, OutputOptions, Seed
-from simulator.cli.output import deliver
+from simulator.cli.output import deliver, out_folder
 from simulator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def profile(
             raise ConfigError("--out: name a folder for the table")
         from profiler.run import profile as measure
 
-        return answers.profile_page(measure(job, options.progress()))
+        with out_folder(out):
+            return answers.profile_page(measure(job, options.progress()))
 
     deliver(options, page)
 

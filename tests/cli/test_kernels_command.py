@@ -57,3 +57,29 @@ def test_errors(stallfree, arguments: list[str], said: str):
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.count("\n") == 1
     assert said in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "out", "said"),
+    [
+        (["import", "aic", "--device", "h100_sxm"], "file", "file cannot be used as a folder (File exists)"),
+        (["import", "vidur", "nosuch"], "file/x", "file/x cannot be used as a folder (Not a directory)"),
+        (["import", "llmservingsim", "nosuch"], "file", "file cannot be used as a folder (File exists)"),
+        (["fit", "nosuch"], "folder", "folder: is a folder, a file is expected"),
+        (["fit", "nosuch"], "file/x.json", "file cannot be used as a folder (File exists)"),
+    ],
+)
+def test_out_is_tried_before_the_work_starts(stallfree, tmp_path, arguments, out, said):
+    """What is read is not there either, and that is not yet known."""
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    outcome = stallfree("kernels", *arguments, "--out", str(tmp_path / out))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("error: --out")
+    assert outcome.err.count("\n") == 1
+    assert said in outcome.err
+
+
+def test_a_failed_import_leaves_no_folder(stallfree, tmp_path):
+    assert stallfree("kernels", "import", "vidur", "nosuch", "--out", str(tmp_path / "a" / "b")).code == 2
+    assert not list(tmp_path.iterdir())
