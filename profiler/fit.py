@@ -17,7 +17,7 @@ import numpy as np
 from profiler.boosting import fit_trees
 from profiler.families import DECODE, GEMM, MIXED, PREFILL, Family, families
 from profiler.splits import held_out
-from profiler.tables import ELEMENTWISE_OPS, KernelTable
+from profiler.tables import ELEMENTWISE_OPS, ROWS_FILE, KernelTable
 from simulator.errors import InputError
 from simulator.latency.estimators import decode_us, gemm_us, mixed_us, prefill_us, prefix_us
 from simulator.latency.features import FEATURES_VERSION, AttentionShapes, Device, elementwise_reference_us
@@ -113,11 +113,14 @@ def _format(artefact: dict[str, Any]) -> str:
 
 
 def fit(tables: Sequence[KernelTable], name: str) -> tuple[dict[str, Any], FitReport]:
-    """The artefact of a GPU's tables and its report; the first table names the GPU.
+    """The artefact of a GPU's tables and its report; the first table names the GPU; raises InputError.
 
     No kind of kernel may be in two tables: rows of different backends never meet in one fit. A table of
     another GPU may add attention: what it says about the reference time is used with this GPU's reference.
     """
+    for table in tables:
+        if not len(table):
+            raise InputError(f"{Path(table.origin) / ROWS_FILE}: it has no measurements")
     gpu = load_gpu(tables[0].meta.device)
     found = [family for table in tables for family in families(table, device_of(table.meta.device))]
     _check_distinct([family.kind.name for family in found], tables)
@@ -147,6 +150,10 @@ def fit(tables: Sequence[KernelTable], name: str) -> tuple[dict[str, Any], FitRe
         "collective groups": len(artefact["collectives"]),
         "elementwise ops": len(artefact["elementwise"]),
     }
+    if not any(points.values()):
+        # The artefact would lend its name to times that all come from the roofline.
+        origins = ", ".join(table.origin for table in tables)
+        raise InputError(f"{origins}: no measurements that can be fitted")
     return artefact, FitReport(name, None, points, errors, tuple(artefact["notes"]))
 
 

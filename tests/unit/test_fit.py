@@ -204,3 +204,12 @@ def test_an_unknown_device_is_named() -> None:
     table = KernelTable.from_rows(META.model_copy(update={"device": "h100"}), gemm_rows()[:5])
     with pytest.raises(Exception, match="h100"):
         fit([table], "x")
+
+
+def test_a_table_that_says_nothing_is_no_profile(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"t.rows\.csv: it has no measurements"):
+        fit_table(write(tmp_path / "t", []), tmp_path / "x.json")
+    host = [KernelRow("host", m=m, latency_us=90) for m in (1, 8)]
+    with pytest.raises(InputError, match="host: no measurements that can be fitted"):
+        fit_table(write(tmp_path / "host", host), tmp_path / "x.json")
+    assert not (tmp_path / "x.json").exists()
