@@ -22,6 +22,10 @@ class CalibrationError(StallfreeError):
     """A fitted kernel artefact that is damaged, of another schema, or that lacks what a model needs."""
 
 
+class OutputError(StallfreeError):
+    """An answer that stdout does not take."""
+
+
 class InfeasibleError(StallfreeError):
     """A valid question whose answer does not exist within the given bounds."""
 

@@ -18,7 +18,7 @@ from types import FrameType
 from cyclopts import App, CycloptsError
 
 from simulator import __version__
-from simulator.errors import InfeasibleError, StallfreeError
+from simulator.errors import InfeasibleError, OutputError, StallfreeError
 
 BUG, USAGE, INFEASIBLE, SIGNALLED = 1, 2, 3, 128
 
@@ -60,6 +60,7 @@ def build_app() -> App:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    _replace_closed_streams()
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in tokens or bool(os.environ.get("STALLFREE_DEBUG"))
     try:
@@ -69,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _silence_stdout()
     except KeyboardInterrupt as interrupt:
         return _fail("interrupted", SIGNALLED + next(iter(interrupt.args), SIGINT))
+    except OutputError as error:
+        _silence_stdout()
+        return _fail(str(error), USAGE)
     except Exception as error:
         if debug:
             _print_traceback()
@@ -121,6 +125,13 @@ def _print_traceback() -> None:
     traceback.print_exc()
 
 
+def _replace_closed_streams() -> None:
+    """After `>&-` Python has no stdout: what is printed goes nowhere, and no other file takes its number."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+
+
 def _silence_stdout() -> None:
-    """The reader of our pipe has left: keep the interpreter from complaining when it flushes at exit."""
+    """What we printed found no place: keep the interpreter from complaining when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

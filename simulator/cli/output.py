@@ -11,19 +11,20 @@ from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import TYPE_CHECKING
 
 from simulator.cli.options import OutputOptions
-from simulator.errors import ConfigError
+from simulator.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
     from simulator.report import Page
 
 
 def deliver(options: OutputOptions, work: Callable[[], Page]) -> None:
-    """Do the work, print its page and write it to `--output`, a path that is tried before the work starts."""
+    """Do the work, write its page to `--output`, which is tried before the work starts, and print it."""
     with _destination(options.output) as write:
         with options.surroundings():
             page = work()
-        _print(page, as_json=options.json)
+        # The file first: whoever reads stdout may leave early.
         write(page)
+        _print(page, as_json=options.json)
 
 
 @contextmanager
@@ -59,8 +60,14 @@ def _print(page: Page, *, as_json: bool) -> None:
     from simulator.report import to_json, to_text
 
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    sys.stdout.write(to_json(page) if as_json else to_text(page, colour=colour))
-    sys.stdout.flush()
+    text = to_json(page) if as_json else to_text(page, colour=colour)
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"stdout: {error.strerror}") from None
 
 
 @contextmanager

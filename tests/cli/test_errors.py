@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import runpy
+import shlex
 import signal
 import subprocess
 import sys
@@ -163,6 +164,36 @@ def test_a_reader_that_leaves_is_no_error():
     os.close(write)
     assert finished.returncode == 0
     assert finished.stderr == b""
+
+
+def test_a_reader_that_leaves_does_not_keep_the_file_from_being_written(small: str, tmp_path: Path):
+    read, write = os.pipe()
+    os.close(read)
+    path = tmp_path / "answer.json"
+    finished = subprocess.run([*COMMAND, "simulate", small, "--output", str(path)], stdout=write, check=False)
+    os.close(write)
+    assert finished.returncode == 0
+    assert path.exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is a device of Linux")
+def test_a_full_disk_behind_stdout_is_no_bug():
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        finished = subprocess.run(
+            [*COMMAND, "list", "models"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (finished.returncode, finished.stderr) == (2, "error: stdout: No space left on device\n")
+
+
+def test_a_closed_stdout_or_stderr_takes_nothing_and_breaks_nothing(small: str, tmp_path: Path):
+    path = tmp_path / "answer.json"
+    command = shlex.join([*COMMAND, "simulate", small, "--output", str(path)])
+    finished = subprocess.run(f"{command} >&-", shell=True, stderr=subprocess.PIPE, text=True, check=False)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert path.exists()
+    finished = subprocess.run(f"{command} 2>&-", shell=True, stdout=subprocess.PIPE, check=False)
+    assert finished.returncode == 0
+    assert finished.stdout
 
 
 def test_help_is_quick_and_plain():
