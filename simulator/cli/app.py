@@ -68,6 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             build_app()(tokens, exit_on_error=False, print_error=False)
     except BrokenPipeError:
         _silence_stdout()
+    except SystemExit as error:
+        # Rich, which prints help and version, answers with this, and has silenced stdout already.
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
     except KeyboardInterrupt as interrupt:
         return _fail("interrupted", SIGNALLED + next(iter(interrupt.args), SIGINT))
     except OutputError as error:

@@ -157,10 +157,13 @@ def test_a_signal_that_is_ignored_stays_so(stallfree, small: str, monkeypatch, n
         signal.signal(number, before)
 
 
-def test_a_reader_that_leaves_is_no_error():
+@pytest.mark.parametrize(
+    "arguments", [["list", "models"], ["--help"], ["simulate", "--help"], ["--version"]], ids=" ".join
+)
+def test_a_reader_that_leaves_is_no_error(arguments: list[str]):
     read, write = os.pipe()
     os.close(read)
-    finished = subprocess.run([*COMMAND, "list", "models"], stdout=write, stderr=subprocess.PIPE, check=False)
+    finished = subprocess.run([*COMMAND, *arguments], stdout=write, stderr=subprocess.PIPE, check=False)
     os.close(write)
     assert finished.returncode == 0
     assert finished.stderr == b""
