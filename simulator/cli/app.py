@@ -130,10 +130,15 @@ def _print_traceback() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """After `>&-` Python has no stdout: what is printed goes nowhere, and no other file takes its number."""
+    """After `>&-` Python has no stdout: what is printed goes nowhere, and no other file takes its number.
+
+    Workers inherit them, as they cannot start without a stderr.
+    """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+            stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
 
 
 def _silence_stdout() -> None:

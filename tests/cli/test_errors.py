@@ -194,6 +194,7 @@ def test_a_closed_stdout_or_stderr_takes_nothing_and_breaks_nothing(small: str, 
     finished = subprocess.run(f"{command} >&-", shell=True, stderr=subprocess.PIPE, text=True, check=False)
     assert (finished.returncode, finished.stderr) == (0, "")
     assert path.exists()
+    command = shlex.join([*COMMAND, "capacity", small, "--runs", "2", "--jobs", "2", "--no-store"])
     finished = subprocess.run(f"{command} 2>&-", shell=True, stdout=subprocess.PIPE, check=False)
     assert finished.returncode == 0
     assert finished.stdout
