@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,16 +68,20 @@ def torch_dtype(name: str) -> Any:
     return getattr(torch, DTYPES[name])
 
 
+def check_device(name: str) -> None:
+    """ConfigError for what is no device's name; whether there is such a device needs torch."""
+    if not re.fullmatch(r"(cpu|cuda)(:\d{1,2})?", name):
+        raise ConfigError(f"device {name!r}: expected cpu, cuda or cuda:N")
+
+
 def open_device(name: str) -> Device:
     """The device called `cpu`, `cuda` or `cuda:N`; ConfigError where it does not exist."""
+    check_device(name)
     torch = require_torch()
-    try:
-        handle = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"device {name!r}: expected cpu, cuda or cuda:N") from None
+    handle = torch.device(name)
     if handle.type == "cpu":
         return Device(handle, _cpu_name(), (0, 0), _cpu_cache_bytes(), _cpu_memory_bytes())
-    if handle.type != "cuda" or not torch.cuda.is_available():
+    if not torch.cuda.is_available():
         raise ConfigError(f"device {name!r}: no such device here (torch {torch.__version__})")
     index = handle.index or 0
     if index >= torch.cuda.device_count():

@@ -40,8 +40,10 @@ class BlockEstimate:
 def dry_run(job: ProfileJob) -> tuple[str, list[BlockEstimate]]:
     """The GPU preset that a job would measure and its blocks' times; needs neither torch nor a device.
 
-    Raises ConfigError where the GPU can be told from nothing.
+    Raises ConfigError for what the run itself would refuse on any machine, and where the GPU can be told from
+    nothing.
     """
+    job.check()
     name = job.gpu or (_gpu_here(job.device) if job.on_cuda else "cpu")
     gpu = load_gpu(name)
     return name, estimate(job.blocks(), job.model, gpu, load_cluster(gpu.cluster), job.kind)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from profiler.device import check_device
 from profiler.grid import GRIDS, Block, model_grid
+from profiler.kernels.registry import named_backend
 from profiler.tables import OPS
 from simulator.errors import ConfigError, suggest
 from simulator.hardware import ModelSpec
+from simulator.load import load_gpu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +53,25 @@ class ProfileJob:
         """The dtype that is measured: CPUs without bf16 units would make nonsense of the model's."""
         return self.dtype or (self.model.dtype if self.on_cuda else "fp32")
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        return self.max_len or self.model.max_position_embeddings
+
+    def check(self) -> None:
+        """Raise ConfigError for what is wrong whatever the machine; `blocks` does so for the grid."""
+        check_device(self.device)
+        if self.gpu:
+            load_gpu(self.gpu)
+        backend = named_backend(self.attention, on_cuda=self.on_cuda)
+        if backend is not None:
+            backend.check(self.page_size)
+        most = max(self.longest, self.model.max_position_embeddings)
+        if self.page_size > most:
+            raise ConfigError(
+                f"--page-size: no sequence is longer than {most} tokens, found {self.page_size}"
+            )
+
     def blocks(self) -> list[Block]:
         """The grid in order of priority; ConfigError for an unknown grid or a TP that does not divide."""
         name = self.grid or ("full" if self.on_cuda else "small")
@@ -60,7 +82,7 @@ class ProfileJob:
             self.tensor_parallel,
             GRIDS[name],
             self.table_dtype,
-            longest=self.max_len or self.model.max_position_embeddings,
+            longest=self.longest,
             passes=self.passes,
         )
         if not self.ops:

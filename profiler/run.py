@@ -62,6 +62,7 @@ def profile(job: ProfileJob, progress: Progress = lambda line: None) -> ProfileR
     from profiler.kernels.registry import open_backend
 
     started = time.monotonic()
+    job.check()
     blocks = job.blocks()
     _check_folder(job)
     device = open_device(job.device)

@@ -47,11 +47,12 @@ class AttentionBackend(ABC):
     def plan(self, step: AttnStep) -> Run:
         """Do the host work of one iteration; the result holds until the next plan."""
 
-    def check(self, page_size: int) -> None:
+    @classmethod
+    def check(cls, page_size: int) -> None:
         """Raise ConfigError for a page size that the kernel cannot read."""
-        if self.paged and (page_size < 1 or page_size % self.page_multiple):
+        if cls.paged and (page_size < 1 or page_size % cls.page_multiple):
             raise ConfigError(
-                f"--page-size: {self.name} needs a multiple of {self.page_multiple}, found {page_size}"
+                f"--page-size: {cls.name} needs a multiple of {cls.page_multiple}, found {page_size}"
             )
 
     def table_page_size(self, page_size: int) -> int:

@@ -63,18 +63,26 @@ def list_backends(device: str = "cuda") -> list[BackendStatus]:
     return [BackendStatus(name, not reason, reason) for name, reason in reasons.items()]
 
 
+def named_backend(name: str, *, on_cuda: bool) -> type[AttentionBackend] | None:
+    """The backend of that name, `torch` for torch's; None for `auto`; ConfigError if there is none."""
+    if name == "auto":
+        return None
+    if name == "torch":
+        name = "torch_fa2" if on_cuda else "sdpa"
+    if name not in BACKENDS:
+        raise ConfigError(f"unknown attention backend {name!r}{suggest(name, [*BACKENDS, 'auto', 'torch'])}")
+    return BACKENDS[name]
+
+
 def open_backend(name: str, device: Device) -> AttentionBackend:
     """The backend of that name, `auto` for the best usable one, `torch` for torch's; ConfigError if none."""
     require_torch()
-    if name == "auto":
+    backend = named_backend(name, on_cuda=device.is_cuda)
+    if backend is None:
         return _best(device)
-    if name == "torch":
-        name = "torch_fa2" if device.is_cuda else "sdpa"
-    if name not in BACKENDS:
-        raise ConfigError(f"unknown attention backend {name!r}{suggest(name, [*BACKENDS, 'auto', 'torch'])}")
-    if reason := BACKENDS[name].unusable(device):
-        raise ConfigError(f"attention backend {name!r} cannot be used on {device.name}: {reason}")
-    return BACKENDS[name](device)
+    if reason := backend.unusable(device):
+        raise ConfigError(f"attention backend {backend.name!r} cannot be used on {device.name}: {reason}")
+    return backend(device)
 
 
 def _best(device: Device) -> AttentionBackend:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter, validators
 
-from simulator.cli.options import OUTPUT_DEFAULTS, AtLeastOne, OutputOptions, Seed
+from simulator.cli.options import LARGEST, OUTPUT_DEFAULTS, AtLeastOne, OutputOptions, Seed
 from simulator.cli.output import deliver, out_folder
 from simulator.errors import ConfigError
 
@@ -28,7 +28,7 @@ class GridOptions:
 
     tp: str = "1"
     """Tensor-parallel sizes whose shards are measured, e.g. 1,2,4."""
-    page_size: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 16
+    page_size: AtLeastOne = 16
     """Tokens of a KV page."""
     dtype: Dtype | None = None
     """Default: the model's on a GPU, fp32 on a CPU."""
@@ -36,9 +36,9 @@ class GridOptions:
     """Default: full on a GPU, small on a CPU."""
     ops: str | None = None
     """Only these operators, e.g. attention,gemm; default: all."""
-    max_len: Annotated[int | None, Parameter(validator=validators.Number(gte=2))] = None
+    max_len: Annotated[int | None, Parameter(validator=validators.Number(gte=2, lte=LARGEST))] = None
     """Longest sequence; default: the model's."""
-    passes: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 2
+    passes: AtLeastOne = 2
     """How often the whole grid is measured, in another order each time."""
     gpu: str | None = None
     """The GPU preset that the table is of (stallfree list gpus); default: found from the device's name."""
@@ -180,7 +180,7 @@ def _job(
         page_size=grid.page_size,
         dtype=grid.dtype or "",
         grid=grid.grid or "",
-        ops=tuple(grid.ops.split(",")) if grid.ops else (),
+        ops=tuple(grid.ops.split(",")) if grid.ops is not None else (),
         max_len=grid.max_len,
         passes=grid.passes,
         deadline_s=_seconds("--deadline", grid.deadline),

@@ -52,6 +52,18 @@ def test_a_deadline_that_is_too_short_is_said(capsys) -> None:
         ("profile --model tiny --device cpu --dry-run --deadline 0s", "must be more than nothing"),
         ("profile --model tiny --device cpu --dry-run --ops gem", "did you mean 'gemm'"),
         ("profile --model tiny --device cpu --dry-run --gpu h20", "unknown gpu"),
+        ("profile --model tiny --device foo --dry-run", "device 'foo': expected cpu, cuda or cuda:N"),
+        ("profile --model tiny --device cpu --dry-run --attention zz", "unknown attention backend 'zz'"),
+        ("profile --model tiny --device cpu --dry-run --ops=", "unknown operator ''"),
+        ("profile --model tiny --device cpu --dry-run --max-len 10000000000", "--max-len. Must be <="),
+        (
+            "profile --model tiny --device cpu --dry-run --page-size 100000000",
+            "no sequence is longer than 2048",
+        ),
+        (
+            "profile --model llama-3-8b --gpu a40 --dry-run --attention fa2",
+            "fa2 needs a multiple of 256, found 16",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(capsys, words: str, message: str) -> None:
