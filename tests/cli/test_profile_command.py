@@ -45,6 +45,7 @@ def test_a_deadline_that_is_too_short_is_said(capsys) -> None:
     ("words", "message"),
     [
         ("profile --out x", "--model: name a model"),
+        ("profile --model tiny --device cpu --out /dev/null", "/dev/null cannot be used as a folder"),
         ("profile --model tinny --out x", "did you mean 'tiny'"),
         ("profile --model tiny --device cpu --dry-run --tp 1,x", "--tp 1,x: expected sizes such as 1,2,4"),
         ("profile --model tiny --device cpu --dry-run --tp 3", "num_heads 8, which 3 ranks cannot share"),
