@@ -8,10 +8,10 @@ one, which import the simulator inside the functions, so that `--help` and `--ve
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from signal import SIG_DFL, SIGHUP, SIGINT, SIGTERM, getsignal, signal
 from threading import current_thread, main_thread
 from types import FrameType
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not isinstance(error.__context__, BrokenPipeError):
             raise
     except KeyboardInterrupt as interrupt:
-        return _fail("interrupted", SIGNALLED + next(iter(interrupt.args), SIGINT))
+        return _fail("interrupted", SIGNALLED + next(iter(interrupt.args), signal.SIGINT))
     except OutputError as error:
         _silence_stdout()
         return _fail(str(error), USAGE)
@@ -90,16 +90,17 @@ def _signals_interrupt() -> Iterator[None]:
 
     One that is ignored stays so, for nohup; only the main thread may say what signals do.
     """
-    signals = [number for number in (SIGTERM, SIGHUP) if getsignal(number) == SIG_DFL]
+    known = (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP"))  # Windows lacks the latter
+    ending = [number for number in known if number and signal.getsignal(number) == signal.SIG_DFL]
     if current_thread() is not main_thread():
-        signals = []
-    for number in signals:
-        signal(number, _interrupt)
+        ending = []
+    for number in ending:
+        signal.signal(number, _interrupt)
     try:
         yield
     finally:
-        for number in signals:
-            signal(number, SIG_DFL)
+        for number in ending:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
