@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Errors = dict[str, float | None]
 
+LEAST_MEASURED = 1e-12
+"""Smaller measured values are the rounding of a clock: nothing is relative to them."""
+
 HEADLINES = {
     "ttft_mean": ("ttft_s", "mean"),
     "ttft_p50": ("ttft_s", "p50"),
@@ -58,8 +61,8 @@ def replay(run: RecordedRun, scenario: Scenario, latency: LatencyModel) -> Repla
 
 
 def error_pct(measured: float | None, simulated: float | None) -> float | None:
-    """How far a simulated value is from the measured one, in percent; None where there is none."""
-    if measured is None or simulated is None or measured == 0:
+    """How far a simulated value is from the measured one, in percent; None where nothing was measured."""
+    if measured is None or simulated is None or measured < LEAST_MEASURED:
         return None
     return 100 * (simulated / measured - 1)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from simulator.errors import InputError
 from simulator.workload.files import shorten
+from simulator.workload.spec import MAX_TOKENS
 
 T = TypeVar("T")
 
@@ -34,8 +35,8 @@ class Node:
         return self._checked(key, _is_number, "a number", float)
 
     def tokens(self, key: str) -> int:
-        """A whole number of tokens, at least one."""
-        return self._checked(key, _is_count, "a whole number of tokens, at least 1", int)
+        """A believable number of tokens, at least one."""
+        return self._checked(key, _is_count, f"a whole number of tokens, 1 to {MAX_TOKENS}", int)
 
     def text(self, key: str) -> str:
         """A string."""
@@ -91,11 +92,11 @@ def parse_document(path: Path) -> Node | None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _is_count(value: Any) -> bool:
-    return _is_number(value) and value >= 1 and value % 1 == 0
+    return _is_number(value) and 1 <= value <= MAX_TOKENS and value % 1 == 0
 
 
 def _are_numbers(value: Any) -> bool:

@@ -14,6 +14,7 @@ from simulator.errors import InputError
 from simulator.quantiles import summarise
 from simulator.validate.served import Served
 from simulator.workload import Workload
+from simulator.workload.spec import MAX_SECONDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 CLOCK_NOISE_S = 1e-4
 """Moments may be out of order by so much: clocks of two threads, and rounding in a file."""
+
+LEAST_E2E_S = 1e-6
+"""No request is served sooner; a clock too coarse to see it pass would make every relative error infinite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +80,14 @@ class Rows:
 
 
 def recorded_run(path: Path, kind: str, rows: Rows, place: Callable[[int], str]) -> RecordedRun:
-    """The run in those rows; InputError where there is no request or a moment comes before its cause."""
+    """The run in those rows.
+
+    InputError where there is no request, a time is beyond belief, a moment comes before its cause, or a
+    request takes no time.
+    """
     if not len(rows.arrival_s):
         raise InputError(f"{path}: no request in it finished")
+    _check_range(path, rows, place)
     _check_order(path, rows, place)
     arrival = np.asarray(rows.arrival_s, dtype=np.float64)
     order = np.argsort(arrival, kind="stable")
@@ -96,6 +105,13 @@ def recorded_run(path: Path, kind: str, rows: Rows, place: Callable[[int], str])
         scheduled_s=None if rows.scheduled_s is None else moments(rows.scheduled_s),
         tbt_s=None if rows.gaps_s is None else summarise(np.concatenate(list(map(np.array, rows.gaps_s)))),
     )
+    instant = np.flatnonzero(served.e2e_s < LEAST_E2E_S)
+    if len(instant):
+        row = int(instant[0])
+        raise InputError(
+            f"{path}, {place(int(order[row]))}: last token comes {served.e2e_s[row]:.6g} s after arrival"
+            f" (allowed: {LEAST_E2E_S:g} s or more, for a request takes some time)"
+        )
     return RecordedRun(
         name=path.stem,
         kind=kind,
@@ -123,8 +139,8 @@ def event_notes(output_tokens: Sequence[int], gaps_s: Sequence[Sequence[float]])
     return [f"{expected - found} of {expected} gaps between tokens are hidden in events with several tokens"]
 
 
-def _check_order(path: Path, rows: Rows, place: Callable[[int], str]) -> None:
-    """Arrival, queued, scheduled, first token and last token must come in this order."""
+def _moments(rows: Rows) -> list[tuple[str, NDArray[np.float64]]]:
+    """The moments that were recorded, in words and in the order in which they must come."""
     named = {
         "arrival": rows.arrival_s,
         "queued": rows.queued_s,
@@ -132,8 +148,31 @@ def _check_order(path: Path, rows: Rows, place: Callable[[int], str]) -> None:
         "first token": rows.first_token_s,
         "last token": rows.finished_s,
     }
-    moments = [(name, np.asarray(values)) for name, values in named.items() if values is not None]
-    for (before, earlier), (after, later) in pairwise(moments):
+    return [
+        (name, np.asarray(values, dtype=np.float64)) for name, values in named.items() if values is not None
+    ]
+
+
+def _check_range(path: Path, rows: Rows, place: Callable[[int], str]) -> None:
+    """No moment may lie further from the first arrival, and no gap be longer, than a run can last."""
+    start = min(rows.arrival_s)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
+        lasts = [(f"{name}, from the first arrival,", moments - start) for name, moments in _moments(rows)]
+    if rows.gaps_s is not None:
+        longest = [max(map(abs, gaps), default=0.0) for gaps in rows.gaps_s]
+        lasts.append(("a gap between tokens", np.array(longest, dtype=np.float64)))
+    for name, seconds in lasts:
+        beyond = np.flatnonzero(~(np.abs(seconds) <= MAX_SECONDS))
+        if len(beyond):
+            row = int(beyond[0])
+            raise InputError(
+                f"{path}, {place(row)}: {name} is {seconds[row]:.6g} s (allowed: up to {MAX_SECONDS:g} s)"
+            )
+
+
+def _check_order(path: Path, rows: Rows, place: Callable[[int], str]) -> None:
+    """Arrival, queued, scheduled, first token and last token must come in this order."""
+    for (before, earlier), (after, later) in pairwise(_moments(rows)):
         early = np.flatnonzero(later < earlier - CLOCK_NOISE_S)
         if len(early):
             row = int(early[0])

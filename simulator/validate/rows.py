@@ -108,11 +108,13 @@ def _layout_of(rows: RowFile) -> RunLayout:
 def _with_first_and_last(rows: RowFile, layout: RunLayout) -> Rows:
     moments = [layout.first_token, layout.finished, layout.scheduled, layout.queued]
     found = _read(rows, [layout.arrival, *moments], layout)
-    arrival = np.array(found[layout.arrival], dtype=np.float64)
     shift = 0.0
     notes = []
-    if layout.engine_clock and len(arrival):
-        shift = float(np.min(np.array(found[layout.queued]) - arrival))
+    if layout.engine_clock and found[layout.arrival]:
+        shift = min(
+            queued - arrival
+            for queued, arrival in zip(found[layout.queued], found[layout.arrival], strict=True)
+        )
         notes.append(
             "the engine's clock is set by the request that it took out of its queue the soonest after arrival"
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simulator.validate.compare import Errors, Replay, errors_pct, replay
+from simulator.validate.compare import LEAST_MEASURED, Errors, Replay, errors_pct, replay
 
 if TYPE_CHECKING:
     from simulator.batch import BatchShape
@@ -56,9 +56,9 @@ class Split:
 
 
 def split_error(run: RecordedRun, scenario: Scenario, latency: LatencyModel, first: Replay) -> Split | None:
-    """How much of the errors of a replay wrong step times explain; None where no request has two tokens."""
+    """How much of the errors of a replay wrong step times explain; None where no TPOT was measured."""
     target = run.served.metrics["tpot_s"]["mean"]
-    if not target:
+    if target is None or target < LEAST_MEASURED:
         return None
     factor, served = 1.0, first.served
     for _ in range(MAX_TRIES):

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from simulator.workload.spec import MAX_TOKENS
-
-MAX_SECONDS = 1e9
-"""Longest trace believed; larger times are dates or another unit."""
+from simulator.workload.spec import MAX_SECONDS, MAX_TOKENS
 
 CLASS = "class"
 """Column that any layout may have: the name of the request's class."""

@@ -18,6 +18,9 @@ from simulator.spec import Spec
 MAX_TOKENS = 10_000_000
 """Longest prompt or output believed; longer ones are slips of a unit or a column."""
 
+MAX_SECONDS = 1e9
+"""Longest trace or run believed; larger times are dates or another unit, and too coarse for a clock."""
+
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 TokenMean = Annotated[float, Field(ge=1, le=MAX_TOKENS)]
 Positive = Annotated[float, Field(gt=0)]

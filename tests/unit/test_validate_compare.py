@@ -14,6 +14,7 @@ from simulator.cli import main
 from simulator.config import Scenario
 from simulator.errors import ConfigError
 from simulator.load import load_scenario
+from simulator.validate import read_run
 from simulator.validate.compare import error_pct, errors_pct, replay
 from simulator.validate.served import Served
 from simulator.validate.split import Stretched, split_error
@@ -60,6 +61,7 @@ def test_errors_are_simulated_over_measured():
     assert errors["makespan"] == pytest.approx(40)
     assert errors["per_request_e2e"] == pytest.approx(100 * (1 / 3 + 2 / 5) / 2)
     assert error_pct(None, 1.0) is error_pct(0.0, 1.0) is None
+    assert error_pct(1e-320, 1.0) is error_pct(-1e-5, 1.0) is None
 
 
 def test_a_stretched_run_is_all_step_time(scenario: Scenario, tmp_path: Path):
@@ -87,6 +89,16 @@ def test_outputs_of_one_token_have_no_split(scenario: Scenario, tmp_path: Path):
     latency = PerToken(0.01, 1e-4)
     run = record(single, tmp_path / "run.csv", latency)
     assert split_error(run, single, latency, replay(run, single, latency)) is None
+
+
+def test_tokens_that_came_at_one_moment_have_no_split(scenario: Scenario, tmp_path: Path):
+    path = tmp_path / "run.csv"
+    path.write_text(
+        "arrival_s,prompt_tokens,output_tokens,first_token_s,last_token_s\n0,100,5,1.00005,1\n",
+        encoding="utf-8",
+    )
+    run, latency = read_run(path), PerToken(0.01, 1e-4)
+    assert split_error(run, scenario, latency, replay(run, scenario, latency)) is None
 
 
 def test_timeline_counts_requests():

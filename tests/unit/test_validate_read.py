@@ -168,6 +168,21 @@ BAD = {
         "line 3: first token comes 1 s before",
     ),
     "end before start": (f"{TABLE}0,5,3,2,1\n".encode(), "last token comes 1 s before first token"),
+    "no time": (f"{TABLE}0,5,3,1,2\n30,5,1,30,30\n".encode(), "line 3: last token comes 0 s after arrival"),
+    "less than no time": (
+        f"{TABLE}0,5,1,-0.00005,-0.0001\n".encode(),
+        "comes -0.0001 s after arrival (allowed: 1e-06",
+    ),
+    "no time at all": (f"{TABLE}0,5,1,0,0\n".encode(), "line 2: last token comes 0 s after arrival"),
+    "beyond belief": (
+        f"{TABLE}0,5,3,1,2\n0,5,3,1,1e308\n".encode(),
+        "line 3: last token, from the first arrival, is 1e+308 s (allowed: up to 1e+09 s)",
+    ),
+    "overflowing": (f"{TABLE}-1e308,5,3,1,1e308\n".encode(), "from the first arrival, is 1e+308 s"),
+    "overflowing engine clock": (
+        b"arrival_time,input_toks,output_toks,queued_ts,first_token_ts,last_token_ts\n-1e308,5,3,1e308,1,2\n",
+        "queued, from the first arrival, is ",
+    ),
     "fewer times than tokens": (
         b"arrival_s,prompt_tokens,output_tokens,token_s\n0,5,3,1 2\n",
         "2 times for 3 tokens",
@@ -212,6 +227,9 @@ BAD_VLLM: dict[str, tuple[Edit, str]] = {
     "no tokens": (lambda result: result["output_lens"].__setitem__(3, 0), "output_lens[3] is 0"),
     "gaps are a number": (lambda result: result["itls"].__setitem__(1, 5), "itls[1] is 5"),
     "negative TTFT": (lambda result: result["ttfts"].__setitem__(0, -1), "request 0: first token comes 1 s"),
+    "huge start": (lambda result: result["start_times"].__setitem__(4, 10**400), "start_times[4] is 1000"),
+    "long gap": (lambda result: result["itls"][1].extend([1e300, -1e300]), "between tokens is 1e+300 s"),
+    "too many tokens": (lambda result: result["output_lens"].__setitem__(3, 10**30), "1 to 10000000"),
     "all failed": (lambda result: result.update(errors=["x"] * 10), "no request"),
     "lists are numbers": (lambda result: result.update(itls=3), "itls is 3"),
 }
