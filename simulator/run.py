@@ -222,7 +222,11 @@ def unused_ids_note(scenario: Scenario, workload: Workload) -> tuple[str, ...]:
         return ("prefix_affinity: no prefixes to go by (no block ids or no prefix cache): least_outstanding",)
     if workload.block_ids is None or finds_prefixes(scenario):
         return ()
-    return (f"{scenario.scheduler.policy} has no prefix cache: shared prefixes are computed each time",)
+    caches = issubclass(policy_named(scenario.scheduler.policy), VLLMV1)
+    reason = (
+        "memory.prefix_caching is false" if caches else f"{scenario.scheduler.policy} has no prefix cache"
+    )
+    return (f"{reason}: shared prefixes are computed each time",)
 
 
 def prefix_cache_use(pools: Sequence[KVBlocks]) -> dict[str, int] | None:

@@ -126,6 +126,10 @@ def _scaled(requests: Trace, scale: float) -> Trace:
     """The requests with longer or shorter prompts; what prompts shared is then unknown."""
     if scale == 1:
         return requests
+    if requests.block_ids is not None:
+        requests = requests.noted(
+            f"shared prefixes of trace {requests.name} are left out: prompt_scale changes its prompts"
+        )
     prompts = np.maximum(1, np.rint(scale * requests.prompt_tokens)).astype(np.int64)
     return replace(requests, prompt_tokens=prompts, block_ids=None)
 

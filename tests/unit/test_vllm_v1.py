@@ -199,16 +199,16 @@ def test_the_block_ids_of_a_workload_reach_the_cache() -> None:
 
 
 def test_prefix_caching_can_be_off_and_its_absence_is_noted() -> None:
-    for updates, policy in (
-        ({"memory.prefix_caching": False}, "vllm_v1"),
-        ({"scheduler.policy": "stall_free"}, "stall_free"),
+    for updates, reason in (
+        ({"memory.prefix_caching": False}, "memory.prefix_caching is false"),
+        ({"scheduler.policy": "stall_free"}, "stall_free has no prefix cache"),
     ):
         result = simulate(
             small(**updates), workload=shared_prompts(), latency=ConstantLatency(), keep_iterations=True
         )
         assert "prefix_cache" not in result.to_dict()
         assert result.records.iterations["prefill_tokens"].sum() == 180
-        assert result.notes == (f"{policy} has no prefix cache: shared prefixes are computed each time",)
+        assert result.notes == (f"{reason}: shared prefixes are computed each time",)
 
 
 def test_the_scenario_sets_the_limits_and_the_watermark() -> None:

@@ -198,6 +198,17 @@ def test_one_moment_cannot_be_stretched(tmp_path: Path) -> None:
         build(trace=str(path), arrivals="trace", rate_rps=2.0)
 
 
+def test_scaled_prompts_share_nothing_and_say_so(tmp_path: Path) -> None:
+    path = tmp_path / "blocks.csv"
+    path.write_text("prompt_tokens,output_tokens,block_ids\n16,1,1\n32,1,1 2\n")
+    workload = build(trace=str(path), rate_rps=1.0, prompt_scale=1.5)
+    assert workload.block_ids is None
+    assert workload.notes == (
+        "shared prefixes of trace blocks are left out: prompt_scale changes its prompts",
+    )
+    assert build(trace=str(path), rate_rps=1.0, prompt_scale=1.0).notes == ()
+
+
 def test_a_fingerprint_sees_every_array() -> None:
     base = {"arrival_s": [0, 1], "prompt_tokens": [3, 4], "output_tokens": [1, 2]}
     changed = [
