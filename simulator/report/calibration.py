@@ -6,7 +6,7 @@ from typing import Any
 
 from simulator.report.documents import SCHEMA_VERSION
 from simulator.report.page import Page, Table, table
-from simulator.report.validation import ERROR_WORDS, UNUSED, signed
+from simulator.report.validation import ERROR_WORDS, UNUSED, cut_notes, signed
 from simulator.report.words import deployment, policy
 from simulator.validate.calibrate import Calibration
 
@@ -59,7 +59,8 @@ def _notes(calibration: Calibration) -> tuple[str, ...]:
         f" {calibration.num_fitted} of {len(calibration.run)}"
     )
     hidden = f"{engine.name} hides host time behind the device's: only where it is longer can a run show it"
-    return (*calibration.run.notes, seen, *([hidden] if engine.asynchronous else []))
+    cuts = cut_notes(calibration.scenario)
+    return (*calibration.run.notes, *cuts, seen, *([hidden] if engine.asynchronous else []))
 
 
 def _document(calibration: Calibration) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from simulator.validate.compare import error_pct
 from simulator.validate.served import PHASES
 from simulator.validate.timeline import Timeline
 from simulator.validate.validation import Validation
+
+if TYPE_CHECKING:
+    from simulator.config import Scenario
 
 METRICS = ("ttft_s", "tbt_s", "tpot_s", "e2e_s")
 STATISTICS = ("mean", "p50", "p90", "p99")
@@ -51,6 +54,12 @@ def validation_page(validation: Validation) -> Page:
         notes=_notes(validation),
         document=_document(validation),
     )
+
+
+def cut_notes(scenario: Scenario) -> tuple[str, ...]:
+    """Says so where a scenario cuts off a run's start or end, as nothing is cut from a recorded one."""
+    cuts = [f"{key} {value:g}" for key in ("warmup_s", "until_s") if (value := getattr(scenario, key))]
+    return (f"{' and '.join(cuts)} cut nothing: every request of the run counts",) if cuts else ()
 
 
 def signed(error: float | None) -> str:
@@ -161,7 +170,7 @@ def _notes(validation: Validation) -> tuple[str, ...]:
         notes.append(
             f"{percent(result.extrapolated_share)} of the predictions lie outside the measured range"
         )
-    return (*notes, *result.notes)
+    return (*notes, *cut_notes(validation.scenario), *result.notes)
 
 
 def _document(validation: Validation) -> dict[str, Any]:

@@ -88,8 +88,11 @@ def test_the_command(scenario: Scenario, tmp_path: Path, capsys: pytest.CaptureF
     assert main([*arguments, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["num_fitted"] == 30
+    assert not any("cut nothing" in note for note in document["notes"])
     assert document["fitted"]["host_fixed_us"] == pytest.approx(3000, rel=0.1)
     assert set(document["errors_pct"]["predicted_part"]) == {"before", "after"}
-    assert main(arguments) == 0
-    assert "predicted" in capsys.readouterr().out
+    assert main([*arguments, "--set", "warmup_s=2"]) == 0
+    page = capsys.readouterr().out
+    assert "predicted" in page
+    assert "warmup_s 2 cut nothing: every request" in page
     assert main([*arguments, "--share", "1"]) == 2

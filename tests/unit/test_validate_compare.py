@@ -191,3 +191,19 @@ def test_bad_runs_exit_2_with_one_line(command: str, tmp_path: Path, capsys: pyt
         assert captured.out == ""
         assert captured.err.startswith("error: ")
         assert captured.err.count("\n") == 1
+
+
+def test_a_scenario_that_cuts_off_a_run_does_not_cut_a_recorded_one(
+    scenario: Scenario, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "run.csv"
+    record(scenario, path)
+    arguments = ["validate", str(path), *(part for setting in SETTINGS for part in ("--set", setting))]
+    documents = []
+    for cuts in ([], ["--set", "warmup_s=1", "--set", "until_s=20"]):
+        assert main([*arguments, *cuts, "--json"]) == 0
+        documents.append(json.loads(capsys.readouterr().out))
+    whole, cut = documents
+    said = "warmup_s 1 and until_s 20 cut nothing: every request of the run counts"
+    assert [note for note in cut["notes"] if note not in whole["notes"]] == [said]
+    assert cut["errors_pct"] == whole["errors_pct"]
