@@ -11,7 +11,7 @@ from simulator.errors import ConfigError
 from simulator.workload import arrivals
 from simulator.workload.lengths import draw_lengths
 from simulator.workload.profiles import Curve, Phases, Profile
-from simulator.workload.spec import ClassSpec, Lengths, WorkloadSpec
+from simulator.workload.spec import MAX_TOKENS, ClassSpec, Lengths, WorkloadSpec
 from simulator.workload.streams import stream
 from simulator.workload.traces import Trace, find_trace, read_trace
 from simulator.workload.workload import Classes, Workload
@@ -131,6 +131,11 @@ def _scaled(requests: Trace, scale: float) -> Trace:
             f"shared prefixes of trace {requests.name} are left out: prompt_scale changes its prompts"
         )
     prompts = np.maximum(1, np.rint(scale * requests.prompt_tokens)).astype(np.int64)
+    if prompts.max() > MAX_TOKENS:
+        raise ConfigError(
+            f"workload.prompt_scale: {scale:g} makes a prompt of {prompts.max()} tokens"
+            f" (allowed: up to {MAX_TOKENS})"
+        )
     return replace(requests, prompt_tokens=prompts, block_ids=None)
 
 

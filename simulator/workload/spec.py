@@ -225,7 +225,9 @@ class WorkloadSpec(Spec):
         None, description="poisson: longest gap, in mean gaps (the paper's artefact: 3); raises the real load"
     )
     speed: Positive = Field(1.0, description="replay of a trace's times: 2 is twice as fast")
-    prompt_scale: Positive = Field(1.0, description="1.25: every prompt is a quarter longer, outputs are not")
+    prompt_scale: Annotated[float, Field(ge=1e-3, le=1e3)] = Field(
+        1.0, description="1.25: every prompt is a quarter longer, outputs are not"
+    )
     max_total_tokens: Annotated[int, Field(ge=2, le=2 * MAX_TOKENS)] | None = Field(
         None, description="longest prompt + output accepted"
     )

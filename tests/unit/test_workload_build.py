@@ -209,6 +209,13 @@ def test_scaled_prompts_share_nothing_and_say_so(tmp_path: Path) -> None:
     assert build(trace=str(path), rate_rps=1.0, prompt_scale=1.0).notes == ()
 
 
+def test_scaled_prompts_stay_believable() -> None:
+    lengths = {"prompt": 20_000, "output": 1}
+    assert set(synthetic(lengths=lengths, prompt_scale=500).prompt_tokens) == {10_000_000}
+    with pytest.raises(ConfigError, match=r"prompt_scale: 501 makes a prompt of 10020000 tokens \(allowed"):
+        synthetic(lengths=lengths, prompt_scale=501)
+
+
 def test_a_fingerprint_sees_every_array() -> None:
     base = {"arrival_s": [0, 1], "prompt_tokens": [3, 4], "output_tokens": [1, 2]}
     changed = [

@@ -62,6 +62,8 @@ def test_a_workload_has_one_source_of_lengths() -> None:
         ({"arrivals": "constant", "speed": 2.0}, "speed belongs to the replay of a trace"),
         ({"speed": 2.0, "rate_rps": 1.0}, "speed and rate_rps exclude each other"),
         ({"speed": 0}, "speed must be greater than 0"),
+        ({"prompt_scale": 1e300}, "prompt_scale must be less than or equal to 1000 (found 1e+300)"),
+        ({"prompt_scale": 1e-9}, "prompt_scale must be greater than or equal to 0.001 (found 1e-09)"),
         ({"max_total_tokens": 1}, "max_total_tokens must be greater than or equal to 2"),
         ({"on_too_long": "crop"}, "on_too_long must be 'reject', 'drop' or 'scale'"),
         ({"rate_qps": 3}, "unknown key rate_qps (did you mean 'rate_rps'?)"),
