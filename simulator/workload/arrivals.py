@@ -10,6 +10,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.errors import ConfigError
+from simulator.workload.spec import MAX_SECONDS
+
 Seconds = NDArray[np.float64]
 
 
@@ -43,6 +46,21 @@ def repeat_times(times: Seconds, count: int) -> Seconds:
     period = 0.0 if rate is None else len(times) / rate
     passes, index = np.divmod(np.arange(count), len(times))
     return times[index] + passes * period
+
+
+def at_pace(times: Seconds, pace: float, key: str) -> Seconds:
+    """The times so much faster; ConfigError names the key of the pace that makes them last beyond belief."""
+    if len(times):
+        require_believable(float(times[-1]) / pace, f"{key} {pace:g}")  # numpy would warn of an overflow
+    return times / pace
+
+
+def require_believable(last_s: float, setting: str) -> None:
+    """ConfigError where the last arrival is so late that a clock can no longer tell latencies apart."""
+    if last_s > MAX_SECONDS:
+        raise ConfigError(
+            f"{setting}: the last request would arrive at {last_s:.6g} s (allowed: up to {MAX_SECONDS:g} s)"
+        )
 
 
 def mean_rate(times: Seconds) -> float | None:

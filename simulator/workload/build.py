@@ -28,7 +28,7 @@ def build_workload(spec: WorkloadSpec, seed: int) -> Workload:
     `num_requests` is gone through again, and a note says so. `prompt_scale` and then `max_total_tokens` are
     applied after that and before arrivals are drawn. Two rates of one seed give the same requests in the same
     pattern.
-    InputError for a bad trace, ConfigError for keys that do not fit it.
+    InputError for a bad trace, ConfigError for keys that do not fit it or make the run longer than believed.
     """
     count = spec.num_requests or DEFAULT_REQUESTS
     if spec.lengths is not None:
@@ -53,7 +53,7 @@ def build_workload(spec: WorkloadSpec, seed: int) -> Workload:
         return workload
     if requests.arrival_s is None:
         return _at_drawn_times(workload, spec, seed)
-    workload = replace(workload, arrival_s=requests.arrival_s / spec.speed)
+    workload = replace(workload, arrival_s=arrivals.at_pace(requests.arrival_s, spec.speed, "workload.speed"))
     return workload if spec.rate_rps is None else workload.at_rate(spec.rate_rps)
 
 

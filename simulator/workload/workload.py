@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.errors import ConfigError
-from simulator.workload.arrivals import mean_rate
+from simulator.workload.arrivals import at_pace, mean_rate, require_believable
 from simulator.workload.profiles import Profile
 
 Integers = NDArray[np.int64]
@@ -101,8 +101,9 @@ class Workload:
         return mean_rate(self.arrival_s)
 
     def at_rate(self, rate_rps: float) -> Self:
-        """The same requests in the same pattern, faster or slower; ConfigError where they all arrive at once.
+        """The same requests in the same pattern, faster or slower.
 
+        ConfigError where they all arrive at once, or the last of them later than is believed.
         Drawn arrivals equal, to the last bit, those drawn with that `rate_rps` and the same seed.
         """
         unit = self.unit_arrivals
@@ -111,7 +112,10 @@ class Workload:
             if rate is None:
                 raise ConfigError(f"{self.name}: all requests arrive at once, so there is no rate to change")
             unit = self.arrival_s * rate
-        arrival_s = unit / rate_rps if self.profile is None else self.profile.when(unit / rate_rps)
+        arrival_s = at_pace(unit, rate_rps, "workload.rate_rps")
+        if self.profile is not None and len(unit):
+            arrival_s = self.profile.when(arrival_s)
+            require_believable(float(arrival_s[-1]), "workload.arrivals")
         return replace(self, arrival_s=arrival_s, unit_arrivals=unit)
 
     def fingerprint(self) -> str:

@@ -106,6 +106,22 @@ def test_speed_divides_the_times(timed: str) -> None:
     assert build(trace=timed, speed=2.0).arrival_s.tolist() == [0.5, 1, 2.5]
 
 
+@pytest.mark.parametrize("process", [{}, {"arrivals": "constant"}, {"arrivals": "gamma", "cv": 2.0}])
+@pytest.mark.parametrize("rate", [1e-15, 1e-310])
+def test_no_request_arrives_later_than_is_believed(process: dict[str, Any], rate: float) -> None:
+    with pytest.raises(ConfigError, match=rf"rate_rps {rate:g}: the last .* \(allowed: up to 1e\+09 s\)"):
+        synthetic(rate_rps=rate, **process)
+    with pytest.raises(ConfigError, match="rate_rps"):
+        synthetic(**process).at_rate(rate)
+
+
+@pytest.mark.parametrize("keys", [{"speed": 1e-15}, {"speed": 1e-310}, {"speed": 1e-7, "num_requests": 400}])
+def test_a_replay_is_not_stretched_beyond_belief(timed: str, keys: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"workload.speed 1e-\d+: the last request would arrive at"):
+        build(trace=timed, **keys)
+    assert build(trace=timed, speed=5e-9).arrival_s[-1] == 1e9
+
+
 def test_a_replay_past_the_end_repeats_and_says_so(timed: str) -> None:
     workload = build(trace=timed, num_requests=5)
     assert workload.arrival_s.tolist() == [1, 2, 5, 7, 8]

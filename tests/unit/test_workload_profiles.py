@@ -59,6 +59,13 @@ def test_nothing_arrives_between_bursts_without_a_share() -> None:
     assert np.median(gaps) == pytest.approx(0.005 / 4)
 
 
+def test_pauses_do_not_last_beyond_belief() -> None:
+    with pytest.raises(
+        ConfigError, match=r"workload.arrivals: the last request would arrive at .* \(allowed"
+    ):
+        bursts(on_s=1.0, off_s=1e12, count=5000)
+
+
 def test_a_shorter_workload_is_the_start_of_a_longer_one() -> None:
     assert bursts(count=100).tolist() == bursts(count=5000)[:100].tolist()
 
