@@ -156,7 +156,7 @@ class Scenario(Spec):
     parallel: ParallelSpec = ParallelSpec()
     cluster: str | None = None
     """Interconnect; by default the GPU's usual one."""
-    replicas: Count = 1
+    replicas: Annotated[int, Field(ge=1, le=10_000)] = 1
     routing: Routing = "round_robin"
     """Which replica a request goes to, at its arrival."""
     scheduler: SchedulerSpec = SchedulerSpec()

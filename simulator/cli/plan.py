@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from simulator.cli.options import SEARCH_DEFAULTS, AtLeastOne, Positive, SearchOptions
 from simulator.cli.output import deliver
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from simulator.report import Page
 
 Words = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
+MaxGPUs = Annotated[int, Parameter(validator=validators.Number(gte=1, lte=10_000))]
+"""With one GPU each, as many as a scenario may have replicas."""
 Numbers = Annotated[tuple[AtLeastOne, ...], Parameter(consume_multiple=True, negative="", show_default=False)]
 
 
@@ -23,7 +25,7 @@ def plan(
     rate: Positive,
     slo: Words = (),
     gpus: Words = (),
-    max_gpus: AtLeastOne = 64,
+    max_gpus: MaxGPUs = 64,
     policies: Words = (),
     budgets: Numbers = (),
     sequences: Numbers = (),

@@ -12,9 +12,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.errors import ConfigError
 from simulator.workload.streams import stream
 
 Seconds = NDArray[np.float64]
+
+
+MAX_BURSTS = 2_000_000
+"""Most bursts drawn for one workload: each takes memory, and many in a run are a steady rate."""
 
 
 class Profile(Protocol):
@@ -37,7 +42,16 @@ class Phases:
     seed: int
 
     def when(self, load_s: Seconds) -> Seconds:
-        """Times by straight interpolation: within a phase the rate does not change."""
+        """Times by straight interpolation: within a phase the rate does not change.
+
+        ConfigError where that takes more bursts than anyone would draw.
+        """
+        bursts = load_s[-1] / (self.on_s + self.off_s) if len(load_s) else 0
+        if bursts > MAX_BURSTS:
+            raise ConfigError(
+                f"workload.on_off: {self.on_s:g} s on and {self.off_s:g} s off are {bursts:.6g} bursts until"
+                f" the last request (allowed: up to {MAX_BURSTS})"
+            )
         count = 16
         while True:
             time_s, area = self._phases(count)

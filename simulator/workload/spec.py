@@ -26,6 +26,9 @@ TokenMean = Annotated[float, Field(ge=1, le=MAX_TOKENS)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 
+PhaseSeconds = Annotated[float, Field(ge=1e-3, le=MAX_SECONDS)]
+"""Shorter than an iteration, phases would be a steady rate."""
+
 CoefficientOfVariation = Annotated[float, Field(ge=1e-3, le=1e3)]
 
 NORMAL_P90 = 1.2815515655446004
@@ -172,8 +175,8 @@ class Lengths(Spec):
 class OnOff(Spec):
     """Bursts: the rate changes between two levels, each held for an exponential time."""
 
-    on_s: Annotated[Positive, Field(description="mean length of a burst")]
-    off_s: Annotated[Positive, Field(description="mean time between bursts")]
+    on_s: Annotated[PhaseSeconds, Field(description="mean length of a burst")]
+    off_s: Annotated[PhaseSeconds, Field(description="mean time between bursts")]
     off_share: float = Field(0.0, ge=0, lt=1, description="rate between bursts, as a share of that in them")
 
 

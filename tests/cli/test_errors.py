@@ -43,6 +43,7 @@ USAGE = [
     (["simulate", "--output", "x"], "unknown format ''"),
     (["simulate", "--output", "/no/such/folder/x.json"], "cannot be written"),
     (["budget", "--rate", "0"], "--rate"),
+    (["plan", "--rate", "1", "--max-gpus", "10001"], "--max-gpus"),
     (["budget", "--rate", "nan"], "--rate"),
     (["budget", "--by", "tbt"], "--by"),
     (["budget", "--budgets", "0"], "--budgets"),

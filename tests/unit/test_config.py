@@ -113,6 +113,7 @@ def test_null_lifts_a_bound():
         ({"slo.fast": 50}, "slo.fast: an SLO is <statistic>_<metric>_<unit>, such as p99_tbt_ms"),
         ({"slo": 50}, "slo must be a mapping (found 50)"),
         ({"model": ""}, "model String should have at least 1 character (found '')"),
+        ({"replicas": 10**9}, "replicas must be less than or equal to 10000 (found 1000000000)"),
         ({"replicas": -1}, "replicas must be greater than or equal to 1 (found -1)"),
     ],
 )

@@ -63,7 +63,12 @@ def test_pauses_do_not_last_beyond_belief() -> None:
     with pytest.raises(
         ConfigError, match=r"workload.arrivals: the last request would arrive at .* \(allowed"
     ):
-        bursts(on_s=1.0, off_s=1e12, count=5000)
+        bursts(on_s=1.0, off_s=1e9, count=5000, seed=2)
+
+
+def test_bursts_are_not_too_many_to_draw() -> None:
+    with pytest.raises(ConfigError, match=r"0.001 s off are .* bursts .* \(allowed: up to 2000000\)"):
+        bursts(on_s=1e-3, off_s=1e-3, rate=1e-3, count=100)
 
 
 def test_a_shorter_workload_is_the_start_of_a_longer_one() -> None:
@@ -122,6 +127,14 @@ def test_a_flat_curve_is_poisson() -> None:
         ({"arrivals": "curve", "curve": {0: 1}}, "at least one later"),
         ({"arrivals": "curve", "curve": {0: 0, 9: 0}}, "zero everywhere"),
         ({"arrivals": "curve", "curve": {0: 1, 9: -1}}, "greater than or equal to 0"),
+        (
+            {"arrivals": "on_off", "on_off": {"on_s": 1e-9, "off_s": 1}},
+            "on_s must be greater than or equal to 0",
+        ),
+        (
+            {"arrivals": "on_off", "on_off": {"on_s": 1, "off_s": 1e10}},
+            "off_s must be less than or equal to 1",
+        ),
         ({"arrivals": "on_off", "on_off": {"on_s": 1}}, "on_off.off_s is required"),
         ({"arrivals": "on_off", "on_off": {"on_s": 1, "off_s": 1, "off_share": 1}}, "less than 1"),
     ],
