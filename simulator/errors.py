@@ -36,4 +36,4 @@ def suggest(name: str, allowed: Iterable[str]) -> str:
     near = get_close_matches(name, names, n=1)
     if near:
         return f" (did you mean {near[0]!r}?)"
-    return f" (allowed: {', '.join(names)})" if names else ""
+    return f" (allowed: {', '.join(names) or 'none'})"

@@ -113,6 +113,8 @@ def test_a_trace_may_bring_the_classes() -> None:
 def test_an_slo_of_an_unknown_class_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"no class 'chatt' \(did you mean 'chat'\?\)"):
         run({"chatt": {"p50_ttft_s": 1}})
+    with pytest.raises(ConfigError, match=r"no class 'chat' \(allowed: none\)"):
+        run({"chat": {"p50_ttft_s": 1}}, workload={"lengths": {"prompt": 8, "output": 4}, "rate_rps": 1.0})
 
 
 def test_a_workload_without_classes_has_none() -> None:
