@@ -24,10 +24,15 @@ MAX_SECONDS = 1e9
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 TokenMean = Annotated[float, Field(ge=1, le=MAX_TOKENS)]
 Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
 
-PhaseSeconds = Annotated[float, Field(ge=1e-3, le=MAX_SECONDS)]
+LEAST_PHASE_S = 1e-3
 """Shorter than an iteration, phases would be a steady rate."""
+
+PhaseSeconds = Annotated[float, Field(ge=LEAST_PHASE_S, le=MAX_SECONDS)]
+CurveSeconds = Annotated[float, Field(ge=0, le=MAX_SECONDS, strict=False)]
+RelativeRate = Annotated[float, Field(ge=0, le=1e6)]
+LEAST_PEAK = 1e-6
+"""A curve that never rises above this is zero by a slip; its average could not be divided by."""
 
 CoefficientOfVariation = Annotated[float, Field(ge=1e-3, le=1e3)]
 
@@ -219,7 +224,7 @@ class WorkloadSpec(Spec):
         None, description="gamma arrivals: std / mean of the gaps; above 1 is bursty"
     )
     on_off: OnOff | None = Field(None, description="on_off arrivals: the bursts")
-    curve: dict[Annotated[float, Field(ge=0, strict=False)], NonNegative] | None = Field(
+    curve: dict[CurveSeconds, RelativeRate] | None = Field(
         None,
         description="curve arrivals: relative rate by seconds, as in {0: 1, 43200: 3, 86400: 1}; straight"
         " between the points, over again after the last one",
@@ -276,6 +281,12 @@ class WorkloadSpec(Spec):
     def _curve_is_a_rate(self) -> Self:
         if self.curve is not None and (min(self.curve) != 0 or len(self.curve) < 2):
             raise ValueError("curve needs a point at 0 s and at least one later")
-        if self.curve is not None and not any(self.curve.values()):
-            raise ValueError("curve is zero everywhere: no request would ever arrive")
+        if self.curve is not None and max(self.curve.values()) < LEAST_PEAK:
+            raise ValueError(
+                f"curve is zero everywhere, or below {LEAST_PEAK:g}: no request would ever arrive"
+            )
+        if self.curve is not None and any(
+            after - before < LEAST_PHASE_S for before, after in pairwise(sorted(self.curve))
+        ):
+            raise ValueError(f"curve needs {LEAST_PHASE_S:g} s or more between its points")
         return self

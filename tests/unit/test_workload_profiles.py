@@ -126,6 +126,10 @@ def test_a_flat_curve_is_poisson() -> None:
         ({"arrivals": "curve", "curve": {5: 1, 9: 2}}, "curve needs a point at 0 s"),
         ({"arrivals": "curve", "curve": {0: 1}}, "at least one later"),
         ({"arrivals": "curve", "curve": {0: 0, 9: 0}}, "zero everywhere"),
+        ({"arrivals": "curve", "curve": {0: 1e-310, 9: 1e-310}}, "zero everywhere"),
+        ({"arrivals": "curve", "curve": {0: 1, 1e300: 2}}, "less than or equal to 1000000000"),
+        ({"arrivals": "curve", "curve": {0: 1, 9: 1e308}}, "less than or equal to 1000000"),
+        ({"arrivals": "curve", "curve": {0: 1, 1e-310: 2}}, "0.001 s or more between its points"),
         ({"arrivals": "curve", "curve": {0: 1, 9: -1}}, "greater than or equal to 0"),
         (
             {"arrivals": "on_off", "on_off": {"on_s": 1e-9, "off_s": 1}},
