@@ -140,15 +140,15 @@ class Replica:
     def _pass_stages(self, shape: BatchShape, now_s: float) -> float:
         """Occupy each stage in turn from the moment that it is free; returns when the last one is left."""
         latency, free_at, busy = self.latency, self._free_at_s, self.busy_s
-        at = now_s
-        for stage in range(self.num_stages):
-            if stage:
-                at += latency.hop_time_s(shape.num_tokens)
-            duration = latency.stage_time_s(shape, stage)
+        duration = latency.stage_time_s(shape, 0)  # which is free, or nothing would be launched
+        free_at[0] = at = now_s + duration
+        busy[0] += duration
+        for stage in range(1, self.num_stages):
+            at += latency.hop_time_s(shape.num_tokens)
             if free_at[stage] > at:
                 at = free_at[stage]
-            at += duration
-            free_at[stage] = at
+            duration = latency.stage_time_s(shape, stage)
+            free_at[stage] = at = at + duration
             busy[stage] += duration
         return at
 

@@ -56,7 +56,7 @@ class BatchBuilder:
         self.num_tokens += tokens
         self.prefills.append(_new(Slice, (request, tokens)))
         self.chunks.append(_new(Chunk, (tokens, prefix)))
-        if prefix + tokens == request.num_tokens:
+        if prefix + tokens == request.prompt_tokens + request.num_generated:
             self.ending.append(request)
 
     def seal(self) -> Batch:
@@ -160,13 +160,12 @@ class Scheduler(ABC):
         decodes = batch.decodes
         if decodes is not None:
             finished = decodes.tick()
-            # The smaller set moves; with one batch in flight it is empty and nothing does.
-            smaller = self.ready
-            if len(smaller.members) > len(decodes.members):
-                smaller, decodes = decodes, smaller
-            if smaller.members:
-                decodes.absorb(smaller)
-            self._spare.append(smaller)
+            spare = self.ready
+            if spare.members:  # of batches in flight at the same time; the smaller set moves
+                if len(spare.members) > len(decodes.members):
+                    spare, decodes = decodes, spare
+                decodes.absorb(spare)
+            self._spare.append(spare)
             self.ready = decodes
         for request, tokens in batch.prefills:
             request.in_flight -= tokens
@@ -178,10 +177,11 @@ class Scheduler(ABC):
                 finished.append(request)
             else:
                 self.ready.join(request)
-        if self.decides_ahead:
-            self._leaving += finished
-        else:
-            self._dismiss(finished)
+        if finished:
+            if self.decides_ahead:
+                self._leaving += finished
+            else:
+                self._dismiss(finished)
         return finished
 
     def repeat(self, batch: Batch) -> Batch | None:
