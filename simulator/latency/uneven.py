@@ -57,7 +57,7 @@ class UnevenSlowdown:
                 tile = (START_BLOCKS - -(prefix + QUERY_TILE) // KV_BLOCK + last) / 2
         else:
             heads = self._kv_heads_per_sm
-            tiles, tile, last = 0, even, 0.0
+            tiles, tile, last = 0, even, 0.0  # no tiles, of a size that ends no launch
             if num_decodes * heads < SPLIT_BELOW:
                 return 1.0
         blocks = tiles + num_decodes

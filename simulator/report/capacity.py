@@ -8,7 +8,7 @@ from typing import Any
 from simulator.report.documents import averaged, ends, header
 from simulator.report.latencies import class_tables, latency_table
 from simulator.report.notes import run_notes, search_notes, unique
-from simulator.report.numbers import MISSING, numbered, significant, span
+from simulator.report.numbers import count, numbered, significant, span
 from simulator.report.page import Page, Table, table
 from simulator.report.words import deployment, excess_words, policy, slo_words
 from simulator.search.capacity import Capacity
@@ -40,11 +40,7 @@ def capacity_page(capacity: Capacity, effort: Effort) -> Page:
             "interval_rps": ends(capacity.interval_rps),
             "breaks_beyond": dict(beyond.violations) if beyond else {},
             "by_seed": [
-                {
-                    "seed": each.seed,
-                    "holds_rps": each.holds_rps,
-                    "fails_rps": each.fails_rps if each.beyond else None,
-                }
+                {"seed": each.seed, "holds_rps": each.holds_rps, "fails_rps": each.fails_rps}
                 for each in capacity.by_seed
             ],
             "at_capacity": averaged([dict(trial.document) for trial in trials]),
@@ -55,7 +51,7 @@ def capacity_page(capacity: Capacity, effort: Effort) -> Page:
 def _answer(capacity: Capacity) -> str:
     scenario = capacity.scenario
     rate, runs = f"{significant(capacity.capacity_rps)} requests/s", numbered(len(capacity.by_seed), "run")
-    if not all(each.beyond for each in capacity.by_seed):
+    if capacity.is_least:
         rate, how_sure = f"at least {rate}", runs
     elif interval := capacity.interval_rps:
         how_sure = f"95 % interval {span(interval)}, {runs}"
@@ -79,7 +75,7 @@ def _turned_away(trials: Sequence[Trial]) -> str:
     asked = trials[0].scenario.workload.num_requests or 0
     if rejected <= FEW * asked:
         return ""
-    return f"{rejected:,} of {asked:,} requests are turned away: what is carried are the others."
+    return f"{count(rejected)} of {count(asked)} requests are turned away: what is carried are the others."
 
 
 def what_breaks(trial: Trial) -> str:
@@ -89,11 +85,7 @@ def what_breaks(trial: Trial) -> str:
 
 def _runs_table(capacity: Capacity) -> Table:
     rows: list[list[Any]] = [
-        [
-            str(each.seed),
-            significant(each.holds_rps),
-            significant(each.fails_rps) if each.beyond else MISSING,
-        ]
+        [str(each.seed), significant(each.holds_rps), significant(each.fails_rps)]
         for each in capacity.by_seed
     ]
     return table(["seed", "holds at (requests/s)", "fails at"], rows)

@@ -56,7 +56,7 @@ class BatchBuilder:
         self.num_tokens += tokens
         self.prefills.append(_new(Slice, (request, tokens)))
         self.chunks.append(_new(Chunk, (tokens, prefix)))
-        if prefix + tokens == request.prompt_tokens + request.num_generated:
+        if prefix + tokens == request.num_tokens:
             self.ending.append(request)
 
     def seal(self) -> Batch:

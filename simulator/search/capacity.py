@@ -53,14 +53,22 @@ class Capacity:
         return round(mean([seed.holds_rps for seed in self.by_seed]), DECIMALS)
 
     @property
+    def is_least(self) -> bool:
+        """Whether it may be larger, as some seed held at every rate that was tried."""
+        return any(seed.fails_rps is None for seed in self.by_seed)
+
+    @property
     def interval_rps(self) -> Interval | None:
         """95 % interval: its low end from the rates that held, its high end from those that did not.
 
-        None for a single run, which says nothing about another seed.
+        None for a single run, which says nothing about another seed, and where nothing is known to fail.
         """
-        width = mean([seed.fails_rps - seed.holds_rps for seed in self.by_seed])
-        low = mean_interval([seed.holds_rps for seed in self.by_seed], width)
-        high = mean_interval([seed.fails_rps for seed in self.by_seed], width)
+        held = [seed.holds_rps for seed in self.by_seed]
+        failed = [seed.fails_rps for seed in self.by_seed if seed.fails_rps is not None]
+        if self.is_least:
+            return None
+        width = mean(failed) - mean(held)
+        low, high = mean_interval(held, width), mean_interval(failed, width)
         if low is None or high is None:
             return None
         return Interval(round(max(0.0, low.low), DECIMALS), round(high.high, DECIMALS))

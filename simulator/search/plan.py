@@ -216,7 +216,7 @@ def _nearest_miss(prospects: Sequence[Prospect], question: Question, effort: Eff
     found = zip(fitting, effort.fan_out(_best_miss, calls), strict=True)
     misses = [(split, *miss) for split, miss in found if miss is not None]
     if not misses:
-        return f"{bounds} has room for the model with a usual number of sequences"
+        return f"{bounds} has room for a request with {question.policies[0]}"
     split, settings, trial = min(misses, key=lambda miss: excess(miss[2]))
     fleet = describe(Fleet(split, question.most_replicas(split), ()))
     return (
@@ -226,12 +226,19 @@ def _nearest_miss(prospects: Sequence[Prospect], question: Question, effort: Eff
 
 
 def _best_miss(question: Question, split: Split, seed: int, run: RunTrial) -> tuple[Settings, Trial] | None:
-    """The settings of a split that come nearest, of the smallest, the usual and the largest budget."""
+    """The settings of a split that come nearest, of the smallest, the usual and the largest budget.
+
+    With as few sequences as allowed where the usual number leaves no room; None where no setting does.
+    """
     usual = first_settings(question, split, seed)
     budgets = dict.fromkeys((usual.token_budget, min(question.budgets), max(question.budgets)))
     tried: list[tuple[Settings, Trial]] = []
-    for settings in (usual._replace(token_budget=budget) for budget in budgets):
-        scenario: Scenario = question.sample(split, settings, question.most_replicas(split))
-        if fits(scenario, seed):
-            tried.append((settings, run(scenario, seed)))
+    for sequences in dict.fromkeys((usual.max_num_seqs, min(question.sequences))):
+        for budget in budgets:
+            settings = usual._replace(token_budget=budget, max_num_seqs=sequences)
+            scenario: Scenario = question.sample(split, settings, question.most_replicas(split))
+            if fits(scenario, seed):
+                tried.append((settings, run(scenario, seed)))
+        if tried:
+            break
     return min(tried, key=lambda each: excess(each[1]), default=None)

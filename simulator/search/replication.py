@@ -39,11 +39,12 @@ class SeedCapacity:
     seed: int
     holds_rps: float
     """The largest rate that held; zero where not even the floor did."""
-    fails_rps: float
+    fails_rps: float | None
+    """The least rate that did not; None where even the ceiling held: the run is too short to be loaded."""
     at_capacity: Trial | None
     """The trial at `holds_rps`; None where that is zero."""
     beyond: Trial | None
-    """The trial at `fails_rps`; None where even the ceiling held: the run is too short to be loaded."""
+    """The trial at `fails_rps`; None where that is."""
 
 
 def at_rate(scenario: Scenario, rate_rps: float) -> Scenario:
@@ -98,7 +99,7 @@ def search_seed(
     return SeedCapacity(
         seed,
         holds_rps=low or 0.0,
-        fails_rps=high or aim.ceiling_rps,
+        fails_rps=high,
         at_capacity=None if low is None else trials[low],
         beyond=None if high is None else trials[high],
     )

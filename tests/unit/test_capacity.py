@@ -110,6 +110,7 @@ def test_where_nothing_broke_the_capacity_is_at_least_what_held():
     page = capacity_page(find_capacity(make_scenario(), tried), tried)
     assert ": at least 20.0 requests/s (3 runs) within" in page.answer
     assert [each["fails_rps"] for each in page.document["by_seed"]] == [None] * 3
+    assert page.document["interval_rps"] is None
 
 
 def test_requests_that_are_turned_away_are_in_the_answer():

@@ -130,3 +130,17 @@ def test_a_model_with_no_room_anywhere():
     question = make_question(1.0, make_scenario(kernels="roofline", model="llama-3-70b"), max_gpus=1)
     with pytest.raises(InfeasibleError, match="no deployment of up to 1 GPUs has room for the model"):
         find_plan(question, Effort(runs=1, jobs=1, run=Runs()))
+
+
+def test_the_nearest_miss_where_the_usual_settings_have_no_room():
+    """16.2 GiB: beside the weights, logits of 64 sequences fit and those of 512 do not."""
+    tight = make_scenario(kernels="roofline", **{"memory.utilization": 0.205})
+    effort = Effort(runs=1, jobs=1, run=Runs())
+    question = make_question(100.0, tight, max_gpus=1, sequences=(64, 512))
+    with pytest.raises(InfeasibleError, match="nearest: 1 x h100_sxm TP1 PP1, stall_free with budget"):
+        find_plan(question, effort)
+    # Orca reserves the longest request, for which there is no room at all.
+    with pytest.raises(
+        InfeasibleError, match="no deployment of up to 1 GPUs has room for a request with orca"
+    ):
+        find_plan(make_question(100.0, tight, max_gpus=1, policies=["orca"]), effort)

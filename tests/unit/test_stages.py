@@ -360,6 +360,7 @@ def test_a_slow_engine_stretches_decode_attention_only():
         (BatchShape.of(((2048, 0), (2048, 0), (1, 0))), True),
         (BatchShape.of(((2049, 0),)), True),
         (BatchShape.of(((100, 0), (100, 16385))), True),
+        (BatchShape.of(((100, 16000), (100, 16000))), True),  # together one chunk on 22,586 tokens
         (BatchShape.of(decode_kv=(100,) * 257), True),
         (BatchShape.of(decode_kv=(32768, 32770)), True),
     ],
